@@ -23,7 +23,8 @@ def job(peaks: dict[float, int], capacity: int) -> Any:
         bounds = dict.fromkeys(again.BOUNDS, peak)
         return SimpleNamespace(fits=fits, failed_allocation_bytes=None if fits else 7, **bounds)
 
-    return SimpleNamespace(session=SimpleNamespace(gpu=SimpleNamespace(kept_by_nccl=kept)), run=run)
+    session = SimpleNamespace(gpu=SimpleNamespace(kept_by_nccl=kept))
+    return SimpleNamespace(session=session, run=run, request={})
 
 
 @pytest.mark.parametrize(("capacity", "fits"), [(9 * GIB, True), (7 * GIB, False)])

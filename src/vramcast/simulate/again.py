@@ -10,10 +10,13 @@ from vramcast.forecast.forecast import forecast, timing_limit
 from vramcast.records.prediction import Prediction
 from vramcast.simulate.job import Job
 from vramcast.simulate.kept_by_nccl import AT_ONCE, AT_THE_LATEST, USUALLY
+from vramcast.simulate.session import STEPS
 from vramcast.tracing.trace import SimulatedRun
 
 BOUNDS = "peak_reserved_bytes_low", "peak_reserved_bytes_high"
 NCCL = "when NCCL's process group lets tensors go"
+# What is kept adds up where steps are shorter than the time between two looks.
+MORE_STEPS = 2
 
 
 def as_eager(job: Job) -> dict[str, Any]:
@@ -33,9 +36,10 @@ def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
     """What it takes where NCCL's process group keeps tensors as briefly, or as long, as it may; it
     fits where it does in any case."""
     kept, peaks = job.session.gpu.kept_by_nccl, [found[name] for name in BOUNDS]
+    options = {} if "line" in job.request else {"steps": STEPS + MORE_STEPS}
     try:
         for kept.noticed_after_seconds in (AT_ONCE, AT_THE_LATEST):
-            other = _simulated(job)
+            other = _simulated(job, **options)
             peaks += [getattr(other, name) for name in BOUNDS]
             if not other.fits:
                 failed = found["failed_allocation_bytes"] or other.failed_allocation_bytes
@@ -48,9 +52,9 @@ def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
     return {**found, **bounds, "limits": sorted([*found["limits"], *limit])}
 
 
-def _simulated(job: Job) -> Prediction:
+def _simulated(job: Job, **options: Any) -> Prediction:
     def said(run: SimulatedRun) -> Prediction:
         budget = job.budget.of(run)
         return forecast(run, budget, workload=job.workload, knobs={}, is_detailed=False)
 
-    return job.run(said, locate=False)
+    return job.run(said, locate=False, **options)
