@@ -49,6 +49,8 @@ COUNTER_WITHOUT_GPU_BYTES = ALIGNMENT_BYTES + COUNTER_BYTES
 # elements in depth of one step of a tile
 STEP = {"fp32": 32, "bf16": 64, "fp16": 64}
 MAX_PARTS = 128
+# channels and features of groups that are put together
+GROUP = 64
 # Where all tiles fit at once, so many parts and more are used if each has so many steps.
 MANY_PARTS = 9
 STEPS_OF_MANY_PARTS = {"fp32": 33, "bf16": 17, "fp16": 17}
@@ -56,9 +58,9 @@ STEPS_OF_MANY_PARTS = {"fp32": 33, "bf16": 17, "fp16": 17}
 # first pair is for products that fit at once, the second for what remains of larger ones.
 SQUARE_TILE = 128 * 128
 COSTS = {
-    "bf16": ((37.0, 15.6), (21.5, 5.3)),
-    "fp16": ((4.9, 2.0), (2.83, 0.7)),
-    "fp32": ((9.9, 3.9), (5.6, 1.4)),
+    "bf16": ((37.0, 15.6), (21.07, 5.62)),
+    "fp16": ((4.9, 2.0), (2.49, 0.69)),
+    "fp32": ((9.9, 3.9), (5.5, 1.45)),
 }
 
 
@@ -88,14 +90,15 @@ def sums_bytes(c: Convolution, which: int, knobs: Mapping[int, int], gpu: Gpu) -
 def _tiles(
     c: Convolution, which: int, tile: tuple[int, int], cluster: tuple[int, int]
 ) -> tuple[int, int]:
-    """How many there are, and the steps of each."""
+    """How many there are, and the steps of each. Small groups are put together."""
     features, channels, step = c.weight[0] // c.groups, c.weight[1], STEP[c.dtype]
+    together = max(1, GROUP // max(features, channels)) if c.groups > 1 else 1
+    groups, features, channels = _parts(c.groups, together), features * together, channels * together
     positions = c.y[0] * math.prod(c.y[2:])
     if which == WEIGHT_GRADIENT:
-        rows, columns, groups = features, c.filter_area * _parts(channels, tile[1]), 1
+        rows, columns = features, c.filter_area * _parts(channels, tile[1])
         num_steps = _parts(positions, step)
     else:
-        groups = c.groups
         if which == DATA_GRADIENT:
             positions = c.x[0] * math.prod(c.x[2:])
             features, channels = channels, features
