@@ -93,7 +93,11 @@ def _tiles(
     """How many there are, and the steps of each. Small groups are put together."""
     features, channels, step = c.weight[0] // c.groups, c.weight[1], STEP[c.dtype]
     together = max(1, GROUP // max(features, channels)) if c.groups > 1 else 1
-    groups, features, channels = _parts(c.groups, together), features * together, channels * together
+    groups, features, channels = (
+        _parts(c.groups, together),
+        features * together,
+        channels * together,
+    )
     positions = c.y[0] * math.prod(c.y[2:])
     if which == WEIGHT_GRADIENT:
         rows, columns = features, c.filter_area * _parts(channels, tile[1])
