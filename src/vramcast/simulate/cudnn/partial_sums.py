@@ -49,7 +49,7 @@ COUNTER_WITHOUT_GPU_BYTES = ALIGNMENT_BYTES + COUNTER_BYTES
 # elements in depth of one step of a tile
 STEP = {"fp32": 32, "bf16": 64, "fp16": 64}
 MAX_PARTS = 128
-# channels and features of groups that are put together
+# of groups put together
 GROUP = 64
 # Where all tiles fit at once, so many parts and more are used if each has so many steps.
 MANY_PARTS = 9
