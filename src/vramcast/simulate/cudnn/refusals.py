@@ -65,21 +65,22 @@ class Log:
         with self.lock:
             fcntl.lockf(self.file, fcntl.LOCK_EX)
             try:
-                start = os.fstat(self.file).st_size
                 os.ftruncate(self.file, 0)
                 self._write(True)
                 try:
                     yield found
                 finally:
                     self._write(False)
-                    found += _parsed(self._read(start))
+                    found += _parsed(self._read())
             finally:
                 fcntl.lockf(self.file, fcntl.LOCK_UN)
 
-    def _read(self, start: int) -> str:
-        """cuDNN goes on where it was, also in a file that was cut."""
+    def _read(self) -> str:
+        """cuDNN goes on where it was, also in a file that was cut: what is before is empty."""
         size = os.fstat(self.file).st_size
-        first = start if size > start else 0
+        if not size:
+            return ""
+        first = os.lseek(self.file, 0, os.SEEK_DATA)
         return os.pread(self.file, size - first, first).decode(errors="replace")
 
 
