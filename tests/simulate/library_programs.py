@@ -194,6 +194,23 @@ def sharded_training_of_one_rank_takes_memory_on_streams_of_its_own() -> None:
     torch.distributed.destroy_process_group()
 
 
+def gradients_that_accumulate_in_buckets_are_divided_one_by_one() -> None:
+    """As DistributedDataParallel did on an H200; the first pass writes what it has divided."""
+    torch.distributed.init_process_group("nccl", rank=0, world_size=2)
+    model = nn.parallel.DistributedDataParallel(
+        nn.Linear(64, 64).cuda(), gradient_as_bucket_view=True
+    )
+
+    def num_divisions() -> int:
+        works = map(SESSION.device.operator_work, SESSION.device.work(0))
+        return sum(work.operator == "aten::div_" for work in works)
+
+    for num_expected in (0, 2, 4):  # a weight and a bias
+        model(torch.ones(4, 64, device="cuda")).sum().backward()
+        assert num_divisions() == num_expected
+    torch.distributed.destroy_process_group()
+
+
 def the_cuda_kernel_of_a_custom_operator_runs_if_it_is_python_and_runs_through() -> None:
     operators = torch.library.Library("vramcast_programs", "FRAGMENT")
     operators.define("scratch(Tensor x) -> Tensor")
