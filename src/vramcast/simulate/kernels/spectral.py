@@ -11,8 +11,12 @@ from torch import Tensor
 from vramcast.simulate.kernels.registry import kernel, new, note, scratch
 
 MAX_DIMS = 3  # that cuFFT transforms at once
-# One kernel transforms a line of up to this length on chip, if it has small prime factors only.
-MAX_LINE, MAX_FACTOR = 1 << 14, 127
+# Recorded (H200, torch 2.11): one kernel transforms lines of up to this length on chip.
+MAX_LINE, MAX_REAL_LINE = 24576, 1080
+MAX_FACTOR, MAX_PRIME = 31, 127
+# Lines of real numbers that are longer and have one too, and shorter ones that have none.
+LONGER = {1296, 1728, 1920, 2187, 2401}
+LACKING = {75, 98, 147, 196, 245, 294, 375, 500, 525, 675, 686, 700, 735, 882, 900, 980, 1029, 1050}
 ESTIMATED = "cuFFT does not publish the size of its work areas: they are estimates"
 COMPLEX = {torch.float16: torch.complex32, torch.float64: torch.complex128}
 REAL = {torch.complex32: torch.float16, torch.complex128: torch.float64}
@@ -28,7 +32,7 @@ def _transform(out: Tensor, x: Tensor, sizes: Sequence[int], dims: Sequence[int]
     if not _is_embedded(lines):
         lines = lines.clone(memory_format=torch.contiguous_format)
     signal = [max(x.shape[d], sizes[d]) for d in dims]
-    scratch(_work_area_bytes(signal, out.nbytes if out.is_complex() else x.nbytes))
+    scratch(_work_area_bytes(signal, out, x))
     shape = [sizes[d] for d in order]
     dense = out.resize_(math.prod(shape)).view(shape)
     return dense.permute([order.index(d) for d in range(x.dim())])
@@ -48,14 +52,30 @@ def _is_embedded(lines: Tensor) -> bool:
     return True
 
 
-def _work_area_bytes(signal: Sequence[int], complex_bytes: int) -> int:
-    """None for short lines; else as much as the complex side of the transform."""
-    largest = max(_largest_factor(size) for size in signal)
-    if len(signal) == 1 and signal[0] <= MAX_LINE and largest <= MAX_FACTOR:
-        return 0
-    note(ESTIMATED)
-    # Bluestein's algorithm convolves lines of at least twice the length
-    return complex_bytes * (4 if largest > MAX_FACTOR else 1)
+def _work_area_bytes(signal: Sequence[int], *sides: Tensor) -> int:
+    """As much as one side of the transform, where it is not done on chip."""
+    length, largest = signal[0], max(map(_largest_factor, signal))
+    if len(signal) > 1 or largest > 7:
+        note(ESTIMATED)
+    complex_bytes = next(side.nbytes for side in sides if side.is_complex())
+    if len(signal) > 1:
+        # Bluestein's algorithm convolves lines of at least twice the length
+        return complex_bytes * (4 if largest > MAX_PRIME else 1)
+    is_prime = length == largest <= MAX_PRIME
+    for side in sides:
+        if not side.is_complex():
+            if is_prime or _has_real_kernel(length, largest, side.itemsize):
+                return 0
+            return 2 * side.nbytes + 256 if length % 2 else side.nbytes
+    is_on_chip = is_prime or not MAX_FACTOR < largest <= MAX_PRIME
+    return 0 if is_on_chip and length <= MAX_LINE else complex_bytes
+
+
+def _has_real_kernel(length: int, largest: int, itemsize: int) -> bool:
+    if largest <= 2:
+        return length <= 1 << (12 if itemsize == 8 else 14)
+    is_short = length <= MAX_REAL_LINE and length not in LACKING
+    return largest <= 11 and is_short or length in LONGER
 
 
 def _largest_factor(number: int) -> int:
