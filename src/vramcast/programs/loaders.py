@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.utils.data.dataloader as loading
+from torch.utils.data import IterableDataset
 
 from vramcast.programs.watching import Watcher, replaced
 from vramcast.units import format_bytes
@@ -125,7 +126,7 @@ def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
 
 def _is_stream(loader: Any) -> bool:
     samples = getattr(loader, "dataset", None)
-    return isinstance(samples, loading.IterableDataset) and not hasattr(samples, "__len__")
+    return isinstance(samples, IterableDataset) and not hasattr(samples, "__len__")
 
 
 def _note_few_samples(watcher: Watcher, loader: Any) -> None:
