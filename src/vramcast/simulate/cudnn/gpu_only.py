@@ -65,8 +65,14 @@ def workspace_bytes(which: int, refusal: Refusal, c: Convolution) -> int | None:
     if method is Method.DEPTHWISE:
         return _depthwise_bytes(refusal.engine, refusal.reasons, c, which)
     if method is Method.FOURIER:
-        return next(transform_bytes(which, c), None)
+        return next(transform_bytes(which, c), None) if _can_be_transformed(which, c) else None
     return _winograd_bytes(which, c) if method is Method.WINOGRAD else None
+
+
+def _can_be_transformed(which: int, c: Convolution) -> bool:
+    """No lines, and no small filters but for their gradients."""
+    is_image = len(c.x) == 4 and min(c.x[2:]) > 1
+    return is_image and (which == WEIGHT_GRADIENT or min(c.weight[2:]) > 2)
 
 
 def _may_round(c: Convolution) -> bool:
