@@ -80,8 +80,7 @@ def _may_round(c: Convolution) -> bool:
 
 
 def _cublas_bytes(which: int, c: Convolution) -> int:
-    """A weight gradient for each image, to be added up; cuBLAS itself rarely takes more than 512
-    bytes, but where the images are one product it splits it."""
+    """A weight gradient for each image, to be added up. One product of all images is split."""
     if which != WEIGHT_GRADIENT:
         return 0
     if c.channels_last:

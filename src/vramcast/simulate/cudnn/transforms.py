@@ -1,8 +1,4 @@
-"""Workspaces of convolutions by Fourier transforms, which cudnn.benchmark tries in fp32.
-
-cuDNN plans these on a GPU only. The sizes are as recorded on an H200 (benchmarks/convolutions); it
-offers them nearly always, but not always: of 23 data gradients there it left out three.
-"""
+"""Workspaces of convolutions by Fourier transforms in fp32, as recorded on an H200."""
 
 from __future__ import annotations
 
