@@ -32,7 +32,9 @@ TEXT = """# Step times: predicted against measured
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
 `fit.py` leaves out, and runs of `tune` and `max-batch`. The rates are made by `fit.py` from
-`steps.jsonl.gz`, `kernels.jsonl.gz` and `benchmarks/convolutions`.
+`steps.jsonl.gz`, `kernels.jsonl.gz`, `operators.jsonl.gz` and `benchmarks/convolutions`.
+[ascribed.md](ascribed.md) says of 21 steps which operator, or the host, made the error. The steps
+of `tune` and `max-batch` were simulated before Python in backward passes was counted.
 
 {summary}
 

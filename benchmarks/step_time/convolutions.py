@@ -10,8 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from steps import read_kernels
 
-from vramcast.forecast.timing.convolutions import FIXED_SECONDS, base_seconds, features, kind_of
+from vramcast.forecast.timing.convolutions import (
+    FIXED_SECONDS,
+    base_seconds,
+    directions_of,
+    features,
+    is_convolution,
+    kind_of,
+)
 from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import TF32, Convolution, OperatorWork
 
@@ -20,10 +28,13 @@ H200 = find_gpu("h200")
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise")
 DTYPES = {"fp32": 6, "bf16": 15, "fp16": 5}
-# A call was timed with its launch: below this, the time is the host's.
-SHORTEST_SECONDS = 7e-5
+# A call of those was timed with its launch: of short ones the time is the host's. To choose by the
+# time that was measured would choose slow ones: what they compute decides.
+SHORTEST_SECONDS = {"dense": 5e-5, "depthwise": 7e-5}
+LEAST_WORK_SECONDS = {"dense": 4e-5, "depthwise": 0.0}
 RIDGE = 1.0
 NUM_FOLDS = 5
+NUM_PARTS = 20  # of the families, each left out like a network
 USUAL_ERROR = 0.1  # larger ones count less
 
 
@@ -54,6 +65,21 @@ def work_of(record: dict[str, Any], direction: str) -> OperatorWork:
     return OperatorWork("aten::convolution", dtype, flops, float(moved), sizes.packed, 0, 1)
 
 
+def timed_convolutions() -> list[tuple[str, OperatorWork, float]]:
+    """(network, what is computed, seconds). Those of operators.jsonl.gz are without the launch."""
+    timed = []
+    for record in recorded():
+        for direction in DIRECTIONS:
+            work, seconds = work_of(record, direction), record["seconds"][direction]
+            kind, least = kind_of(Convolution.unpacked(work.sizes)), base_seconds(work, H200)
+            if seconds > SHORTEST_SECONDS[kind] and least > LEAST_WORK_SECONDS[kind]:
+                timed.append((record["network"], work, seconds))
+    for number, (work, seconds, _) in enumerate(read_kernels("operators.jsonl.gz")):
+        if is_convolution(work) and seconds > FIXED_SECONDS:
+            timed.append((f"operators {number % NUM_PARTS}", work, seconds))
+    return timed
+
+
 def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """Least squares with a penalty on large coefficients and less weight on large errors."""
     middle, scale = inputs.mean(0), inputs.std(0)
@@ -74,16 +100,15 @@ def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def fit_convolutions() -> tuple[dict[str, list[float]], float]:
     """The polynomials, and how far they are off for networks that they were not fitted to: the
     standard deviation of a network's mean logarithmic error, without its outliers."""
-    records, polynomials = recorded(), {}
-    networks = sorted({record["network"] for record in records})
+    polynomials: dict[str, list[float]] = {}
+    timed = timed_convolutions()
+    networks = sorted({network for network, _, _ in timed})
     order = np.random.RandomState(0).permutation(len(networks))
     fold = {networks[index]: number % NUM_FOLDS for number, index in enumerate(order)}
     errors: dict[str, list[float]] = defaultdict(list)
     for direction in DIRECTIONS:
         usable = [
-            (record, work_of(record, direction), record["seconds"][direction])
-            for record in records
-            if record["seconds"][direction] > SHORTEST_SECONDS
+            t for t in timed if directions_of(Convolution.unpacked(t[1].sizes)) == [direction]
         ]
         for kind in KINDS:
             chosen = [u for u in usable if kind_of(Convolution.unpacked(u[1].sizes)) == kind]
@@ -96,15 +121,15 @@ def fit_convolutions() -> tuple[dict[str, list[float]], float]:
                     for _, w, seconds in chosen
                 ]
             )
-            folds = np.array([fold[record["network"]] for record, _, _ in chosen])
+            folds = np.array([fold[network] for network, _, _ in chosen])
             left_out = np.empty(len(chosen))
             for number in range(NUM_FOLDS):
                 inside, outside = folds != number, folds == number
                 limits = np.quantile(wanted[inside], [0.01, 0.99])
                 found = np.clip(inputs[outside] @ solve(inputs[inside], wanted[inside]), *limits)
                 left_out[outside] = found - wanted[outside]
-            for (record, _, _), error in zip(chosen, left_out, strict=True):
-                errors[record["network"]].append(error)
+            for (network, _, _), error in zip(chosen, left_out, strict=True):
+                errors[network].append(error)
             error = np.abs(np.expm1(left_out))
             print(
                 f"convolutions {direction} {kind}, {len(chosen)}: networks left out, median error "

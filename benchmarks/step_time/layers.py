@@ -61,7 +61,7 @@ def convolutions() -> Callable[[], torch.Tensor]:
     return step_of(cases)
 
 
-def layers(*, start: int = 0, count: int = 260) -> Callable[[], torch.Tensor]:
+def layers(*, start: int = 0, count: int = 90) -> Callable[[], torch.Tensor]:
     """Convolutions of known networks, from those that benchmarks/convolutions has recorded."""
     with gzip.open(LAYERS, "rt") as file:
         lines = [json.loads(line) for line in file]

@@ -164,7 +164,6 @@ def elementwise() -> Callable[[], torch.Tensor]:
         _both(lambda x: x.clamp(-1, 1), x)
         _both(lambda x: x.pow(3), x)
         _both(lambda x: torch.cat([x, x], -1), x)
-        _both(lambda x: x.cumsum(-1), x)
         _both(lambda x: x.flip(-1), x)
         _both(lambda x: x.roll(1, -1), x)
         _both(lambda x: F.pad(x, (1, 1)), x)
@@ -174,19 +173,13 @@ def elementwise() -> Callable[[], torch.Tensor]:
         turned.contiguous()
         one.float().to(torch.bfloat16).to(torch.float16).double()
         one.clone().exp_().mul_(2.0).add_(one).clamp_(0, 1)
-        for over in (0, 1):
-            for name in ("sum", "mean", "amax", "var", "logsumexp", "norm", "prod"):
-                _both(lambda x, n=name, d=over: getattr(x, n)(dim=d), x)
-            one.argmax(over)
-            one.max(over)
-            one.any(over)
         _both(lambda x: x.sum(), x)
         _both(lambda x: x.norm(), x)
         _both(F.mse_loss, x, y)
         _both(F.smooth_l1_loss, x, y)
         _both(F.binary_cross_entropy_with_logits, x, y.detach().sigmoid())
         torch.triu(one)
-        one.bernoulli()
+        torch.rand_like(one).bernoulli_(0.5)
         torch.rand_like(one)
 
     return step_of(
@@ -196,6 +189,30 @@ def elementwise() -> Callable[[], torch.Tensor]:
             *((16, 8, FP32), (500_000, 1, FP32), (200_000, 128, FP32), (65_536, 512, BF16)),
         )
     )
+
+
+def reductions() -> Callable[[], torch.Tensor]:
+    """Over the middle of three dimensions, the last of which may be 1."""
+
+    def case(outer: int, length: int, inner: int, dtype: torch.dtype) -> None:
+        x = normal(outer, length, inner, dtype=dtype)
+        one = x.detach()
+        for name in ("sum", "mean", "amax", "var", "logsumexp", "norm"):
+            _both(lambda x, name=name: getattr(x, name)(dim=1), x)
+        for name in ("cumsum", "softmax", "log_softmax"):
+            _both(lambda x, name=name: getattr(x, name)(dim=1), x)
+        _both(lambda x: x.max(1).values, x)
+        one.argmax(1)
+        (one > 0).any(1)
+        one.topk(min(8, length), 1)
+        one.sort(1)
+        if inner == 1:
+            labels = torch.randint(0, length, (outer,), device="cuda")
+            _both(lambda x: F.cross_entropy(x[..., 0], labels), x)
+
+    sizes = product((1, 32, 4096, 100_000), (8, 100, 1000, 30_000), (1, 16, 512), (FP32, BF16))
+    cases = [s for s in sizes if 4096 <= s[0] * s[1] * s[2] <= 30_000_000]
+    return step_of(lambda s=s: case(*s) for s in cases)
 
 
 def images() -> Callable[[], torch.Tensor]:

@@ -25,6 +25,17 @@ class Step(NamedTuple):
         return math.exp(statistics.fmean(map(math.log, self.medians.values())))
 
 
+def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
+    """Each with its median seconds, and how often it was seen."""
+    kernels = []
+    with gzip.open(HERE / name, "rt") if name.endswith(".gz") else open(HERE / name) as file:
+        for line in file:
+            operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
+            work = OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access)
+            kernels.append((work, seconds, count))
+    return kernels
+
+
 def read_steps(name: str) -> list[Step]:
     """A line of the file has its operators once, and the order in which they are called."""
     steps = []

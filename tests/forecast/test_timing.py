@@ -126,11 +126,36 @@ def test_every_gpu_has_a_time_for_every_precision(gpu: str) -> None:
         assert 0 < seconds(product(1024, 1024, 1024, dtype=dtype), gpu) < 1
 
 
+def rows_of_table(count: int, row_bytes: int, operator: str = "aten::index_select") -> OperatorWork:
+    moved = 2.0 * count * row_bytes
+    return OperatorWork(operator, 6, 0.0, moved, (0, 0, 0, count), 0, STRIDED)
+
+
+def test_many_short_rows_take_longer_than_few_long_ones_with_the_same_bytes() -> None:
+    assert seconds(rows_of_table(500_000, 64)) > 5 * seconds(rows_of_table(10_000, 3200))
+
+
+def test_few_channels_leave_most_of_the_gpu_idle() -> None:
+    few, many = (
+        OperatorWork("aten::native_batch_norm", 15, 0.0, 1e8, (0, 0, 0, channels), 0, PLAIN)
+        for channels in (16, 512)
+    )
+    assert seconds(few) > 3 * seconds(many)
+
+
+def test_a_product_with_a_vector_is_not_cut_into_tiles() -> None:
+    batch = OperatorWork("aten::bmm", 6, 8.4e6, 3.4e7, (32_768, 1, 1, 128), 0, PLAIN)
+    assert seconds(batch) < 1e-4
+
+
 def test_the_table_is_complete() -> None:
     rates = shipped()
     assert set(ACCESS_NAMES[1:]) <= set(rates.kernels)
-    assert all(len(values) == 2 and min(values) > 0 for values in rates.kernels.values())
-    assert all(len(values) == 5 for values in rates.products.values())
+    assert all(len(values) in (2, 4) and min(values) > 0 for values in rates.kernels.values())
+    assert {kind: len(values) for kind, values in rates.products.items()} == {
+        **dict.fromkeys(("tensor", "tensor unaligned", "tensor even", "fp32"), 5),
+        "vector": 3,
+    }
     assert all(len(values) == 3 and min(values) > 0 for values in rates.compute.values())
     assert set(rates.host) == {
         "forward",
@@ -370,6 +395,24 @@ def test_a_copy_that_transposes_takes_several_times_as_long(tmp_path: Path) -> N
     codes = (make, f"{make}x.clone()", f"{make}x.t().contiguous()")
     without, straight, across = (step_of(code, tmp_path).device_seconds for code in codes)
     assert across - without > 4 * (straight - without) > 0
+
+
+@pytest.mark.parametrize(
+    ("code", "passes"),
+    [
+        ("large.view(-1, 64).index_select(0, index)", 2),
+        ("large.view(-1, 64)[index]", 2),
+        ("large.view(-1, 64).index_add_(0, index, rows)", 3),
+        ("large.view(-1, 64).index_put_((index,), rows, accumulate=True)", 3),
+    ],
+)
+def test_of_a_table_only_rows_that_are_named_are_moved(
+    tmp_path: Path, code: str, passes: int
+) -> None:
+    make = "index = torch.arange(100, device='cuda'); rows = torch.zeros(100, 64, device='cuda'); "
+    without, step = (step_of(each, tmp_path) for each in (make, make + code))
+    moved = step.moved_bytes - without.moved_bytes
+    assert moved == pytest.approx(passes * 100 * 64 * 4 + 100 * 8)
 
 
 def test_products_in_tf32_are_faster_however_they_were_switched_on(tmp_path: Path) -> None:

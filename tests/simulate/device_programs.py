@@ -381,6 +381,19 @@ def every_function_of_the_program_counts_each_time_it_is_called() -> None:
     assert _num_calls_in(lambda: (add_all(), add_all())) == 1 + 2 * (1 + 9)
 
 
+def functions_that_a_backward_pass_calls_count_too() -> None:
+    x = torch.ones(8, device="cuda", requires_grad=True)
+    (x * 2).sum().backward()  # autograd's thread is known from its first operator on
+
+    def step(times: int) -> None:
+        y = x * 2
+        y.register_hook(lambda grad: functools.reduce(_add, range(times)) and grad)
+        y.sum().backward()
+
+    few, many = (_num_calls_in(lambda n=n: step(n)) for n in (10, 30))
+    assert many - few == 20
+
+
 def what_a_function_calls_that_is_kept_from_compilation_counts_too() -> None:
     kept = torch._disable_dynamo(lambda: functools.reduce(_add, range(10)))
     kept()

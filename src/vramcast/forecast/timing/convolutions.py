@@ -15,6 +15,7 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import Convolution, OperatorWork
 
 FIXED_SECONDS = 3e-6
+SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
 ALIGNED = 8  # channels that the tensor cores take at once
 
 
@@ -38,8 +39,11 @@ def convolution_seconds(
 
 
 def directions_of(sizes: Convolution) -> list[str]:
+    """A transposed convolution computes what is the data gradient of another one, and back."""
     wanted = {"data_gradient": sizes.of_data, "weight_gradient": sizes.of_weight}
-    return [name for name, is_wanted in wanted.items() if is_wanted] or ["forward"]
+    names = [name for name, is_wanted in wanted.items() if is_wanted] or ["forward"]
+    turned = {"forward": "data_gradient", "data_gradient": "forward"}
+    return [turned.get(name, name) for name in names] if sizes.is_transposed else names
 
 
 def kind_of(sizes: Convolution) -> str:
@@ -75,10 +79,12 @@ def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
         sizes.dims == 1,
         sizes.dims == 3,
     ]
+    smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
     precisions = [work.precision == name for name in ("fp32", "tf32", "fp16")]
     return [
         1.0,
         *map(float, (*flags, *precisions)),
+        *(smallness, smallness**2),
         *logarithms,
         *(a * b for a, b in combinations_with_replacement(logarithms, 2)),
         *(flag * value for flag, value in product((*flags, *precisions), logarithms)),

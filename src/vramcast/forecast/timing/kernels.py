@@ -4,6 +4,7 @@ work, all others by their bytes."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from vramcast.forecast.timing.communication import COLLECTIVE
@@ -26,6 +27,7 @@ _PRODUCTS = (
     *("_addmm_activation", "_scaled_mm", "_grouped_mm"),
 )
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
+VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 
 
@@ -54,7 +56,10 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         rate = PINNED_BYTES_PER_SECOND if work.sizes[1] else PAGEABLE_BYTES_PER_SECOND
         return KernelTime(COPY_SECONDS + work.num_bytes / rate, 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
-        return product_time(work, gpu, rates.products[product_kind(work)])
+        in_tiles = product_time(work, gpu, rates.products[product_kind(work)])
+        if not is_of_vector(work):
+            return in_tiles
+        return min(in_tiles, vector_time(work, gpu, rates.products[VECTOR]))
     if rates.convolutions and is_convolution(work):
         seconds = convolution_seconds(work, gpu, rates.convolutions)
         arithmetic = work.flops / peak_flops(gpu, work.precision)
@@ -70,6 +75,10 @@ def crosses(work: OperatorWork) -> bool:
     return work.operator == "aten::copy_" and work.sizes[0] > 0 and work.num_bytes > 0
 
 
+def is_of_vector(work: OperatorWork) -> bool:
+    return min(work.sizes[1:]) == 1
+
+
 def product_kind(work: OperatorWork) -> str:
     if work.precision == "fp32":
         return "fp32"
@@ -78,6 +87,13 @@ def product_kind(work: OperatorWork) -> str:
     # rows begin at multiples of 16 bytes, of 4, or of 2
     is_odd = work.precision != "tf32" and any(size % 2 for size in work.sizes[1:])
     return "tensor unaligned" if is_odd else "tensor even"
+
+
+def vector_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
+    """Of a batch each costs, however short the vectors are."""
+    fixed, of_bandwidth, each = known
+    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    return KernelTime(fixed + max(memory, work.sizes[0] * each), 0.0)
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
@@ -128,17 +144,38 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
     return "known" if _own_rate(work, rates) else "default"
 
 
+def is_across(work: OperatorWork) -> bool:
+    """native/work.h: neighbours in memory belong to different sums."""
+    return work.sizes[0] == 1 and work.sizes[3] > 0 and work.operator != "aten::copy_"
+
+
 def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
     names = [f"{work.operator} {ACCESS_NAMES[work.access]}"]
     # native/work.h: sizes[3] of a copy
     if work.operator == "aten::copy_" and work.sizes[3]:
         names.insert(0, "aten::copy_ transposed")
+    if is_across(work):
+        names.insert(0, f"{names[0]} across")
     tried = (each for name in names for each in (f"{name} {work.precision}", name))
-    return next((rates.kernels[name] for name in tried if name in rates.kernels), None)
+    name = next((name for name in tried if name in rates.kernels), None)
+    if name is None:
+        return None
+    # what units cost that lie one after the other says nothing of those that lie across
+    return rates.kernels[name][: 2 if is_across(work) and "across" not in name else None]
 
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    fixed, of_bandwidth = _own_rate(work, rates) or rates.kernels[ACCESS_NAMES[work.access]]
+    known = _own_rate(work, rates) or rates.kernels[ACCESS_NAMES[work.access]]
+    return KernelTime(memory_seconds(work, gpu, known), 0.0)
+
+
+def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
+    """By its bytes, but many units cost each, and few leave most of the GPU idle."""
+    fixed, of_bandwidth, *of_units = known
     if not work.is_known:
         of_bandwidth /= CUSTOM_SLOWER
-    return KernelTime(fixed + work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth), 0.0)
+    seconds = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    units = work.sizes[3]
+    if of_units and units:
+        seconds = max(seconds, units * of_units[0], work.num_bytes / units * of_units[1])
+    return fixed + seconds

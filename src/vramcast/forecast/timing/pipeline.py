@@ -38,6 +38,7 @@ _WAITS = (
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
 WAITS = frozenset(f"aten::{name}" for name in _WAITS)
+MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
 REPETITIONS = 3  # by then both sides have found their pace
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
 # A step that may be this much longer than the GPU's work waits for the host.
@@ -196,8 +197,10 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
 
 
 def waits(work: OperatorWork) -> bool:
-    """A copy from or to the host too, but one of pinned memory that was not to block."""
-    return work.operator in WAITS or crosses(work) and not work.sizes[2]
+    """A copy from or to the host too, but one of pinned memory that was not to block; and a mask
+    as an index: how many of its elements are true decides the shape of the result."""
+    is_masked = work.operator in MASKED and work.sizes[1] > 0
+    return work.operator in WAITS or is_masked or crosses(work) and not work.sizes[2]
 
 
 def main_precision(works: Works) -> str:

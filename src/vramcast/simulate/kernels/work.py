@@ -21,6 +21,8 @@ WITHOUT_KERNEL = (
     "_use_cudnn_ctc_loss",
     "_cudnn_rnn_flatten_weight",
 )
+# Of the first tensor only elements that another one names are read, or read and written.
+NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2, "index_add": 2, "index_reduce": 2}
 # c10::ScalarType
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
@@ -39,7 +41,14 @@ def work_of(
         num_bytes = _moved_by_convolution(name, named, result)
     if arguments and isinstance(arguments[0], list | tuple) and not flops:
         sizes = len(arguments[0]), 0, 0, 0
-    access = STRIDED if _crosses_rows(name, named) else PLAIN
+    if name in NAMED_ELEMENTS:
+        num_bytes, sizes = _moved_by_name(name, arguments, result)
+    elif units := _units(name, named):
+        sizes = 0, 0, 0, units
+    # adding at positions that may be repeated sorts them first; channels last have other kernels
+    is_other = "batch_norm" in name and _is_channels_last(named["x"])
+    is_slow = _crosses_rows(name, named) or bool(named.get("accumulate"))
+    access = STRIDED if is_slow or is_other else PLAIN
     return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
 
 
@@ -126,6 +135,43 @@ def _moved_by_convolution(name: str, named: Mapping[str, Any], result: Any) -> f
     tensors = named["x"], named["weight"], named["grad"] if is_backward else result
     passes = sum(map(bool, named["wanted"][:2])) if is_backward else 1
     return float(passes * sum(t.numel() * t.element_size() for t in tensors))
+
+
+def _moved_by_name(name: str, arguments: Sequence[Any], result: Any) -> tuple[float, Sizes]:
+    """As native/work.h does; sizes[3] has the rows."""
+    x = arguments[0]
+    others = [t for t in tensors_in((arguments[1:], result)) if t is not x]
+    size, row = x.element_size(), math.prod(x.shape[_num_named(name, arguments) :])
+    most = max((t.numel() for t in others), default=0)
+    copied = x.numel() * size if result is not x and NAMED_ELEMENTS[name] > 1 else 0
+    moved = sum(t.numel() * t.element_size() for t in others) + copied
+    is_whole = _num_named(name, arguments) == 1 and row * size % 16 == 0
+    rows = most // max(1, row) if is_whole or NAMED_ELEMENTS[name] > 1 else 0
+    # sizes[1]: a mask, whose true elements the host waits for
+    is_masked = any(t.dtype in (torch.bool, torch.uint8) for t in tensors_in(arguments[1:2]))
+    return float(moved + most * size * NAMED_ELEMENTS[name]), (0, int(is_masked), 0, rows)
+
+
+def _num_named(name: str, arguments: Sequence[Any]) -> int:
+    """How many of its first dimensions are named."""
+    return len(arguments[1]) if "index_put" in name or name == "index" else 1
+
+
+def _units(name: str, named: Mapping[str, Any]) -> int:
+    """Rows, channels or groups that a kernel goes through side by side."""
+    x = named.get("x", named.get("grad"))
+    if not isinstance(x, torch.Tensor) or not x.numel():
+        return 0
+    if "batch_norm" in name:
+        return 0 if _is_channels_last(x) else int(x.shape[1])
+    if "group_norm" in name:
+        return int(named["N"] * named["group"])
+    if "normalized_shape" in named:
+        return x.numel() // max(1, math.prod(named["normalized_shape"]))
+    if _crosses_rows(name, named):
+        return 0  # by its bytes: it is slow with few units and with many
+    is_along = "softmax" in name or name.startswith(("sort", "cum", "logcum", "_logcum"))
+    return x.numel() // x.shape[named.get("dim", -1)] if is_along and x.dim() else 0
 
 
 def _recurrent(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:

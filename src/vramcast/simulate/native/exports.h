@@ -180,11 +180,13 @@ void vramcast_enable(bool enabled) {
 // In the calling thread, as sys.setprofile(profiler) would: sys.getprofile() returns `profiler`.
 void vramcast_count_python_calls(_object* profiler, int32_t (*kind_of)(_object*)) {
   python_calls.kind_of = kind_of;
-  python_calls.skipped_depth = 0;
+  python_calls.is_counting = is_counted_thread = true;
+  python_calls.skipped_depth() = 0;
   PyEval_SetProfile(&see_python_call, profiler);
 }
-void vramcast_restart_python_calls() { python_calls.of_step = python_calls.skipped_depth = 0; }
+void vramcast_restart_python_calls() { python_calls.of_step = python_calls.skipped_depth() = 0; }
 void vramcast_stop_python_calls() {
+  python_calls.is_counting = false;
   PyEval_SetProfile(nullptr, nullptr);
   python_calls.forget();
 }

@@ -33,6 +33,9 @@ struct Operator {
   bool fills = false;           // with one number
   bool overwrites = false;      // writes every element of the tensor it writes to
   bool scatters = false;       // writes to places that another tensor names
+  int passes_by_name = 0;       // over elements of its first argument that another tensor names
+  int goes_along = -1;          // which argument says along which dimensions: reductions and topk
+  int units_dimension = -1;     // whose indices are gone through side by side: samples, channels
   bool uninitialised = false;   // its result has no contents yet
   bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
   size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
@@ -118,6 +121,14 @@ static const std::unordered_set<std::string> picking_names = {"aten::argmax", "a
 static const std::unordered_set<std::string> moving_names = {
     "aten::cat", "aten::gather", "aten::index_select", "aten::flip", "aten::roll", "aten::repeat"};
 
+// How often they go through the elements of their first argument that another tensor names: they
+// read them, or read and write them. kernels/work.py has those that are written in Python.
+static const std::unordered_map<std::string, int> passes_by_name = {
+    {"aten::index_select", 1}, {"aten::gather", 1},      {"aten::index_add_", 2},
+    {"aten::index_copy_", 2},  {"aten::scatter", 2},     {"aten::scatter_", 2},
+    {"aten::scatter_add", 2},  {"aten::scatter_add_", 2}, {"aten::scatter_reduce", 2},
+    {"aten::scatter_reduce_", 2}};
+
 static const std::unordered_set<std::string> asking_names = {
     "aten::eq", "aten::ne",    "aten::lt",  "aten::le", "aten::gt",
     "aten::ge", "aten::isnan", "aten::any", "aten::all"};
@@ -162,6 +173,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.fills = result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
+  if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);
+  if (full_name.rfind("aten::nll_loss", 0) == 0) result.units_dimension = 0;
+  if (full_name.rfind("aten::cudnn_batch_norm", 0) == 0) result.units_dimension = 1;
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");
   result.is_gemm = gemm_names.count(full_name) > 0;
@@ -186,6 +200,8 @@ static Operator describe(const c10::OperatorHandle& op) {
     if (arguments[i].name() == "device") result.device_argument = i;
     if (arguments[i].name() == "layout") result.layout_argument = i;
     if (arguments[i].name() == "generator") result.samples = true;
+    const bool is_along = result.reduction || full_name == "aten::topk";
+    if (is_along && arguments[i].name() == "dim") result.goes_along = i;
   }
   for (const auto& ret : schema.returns()) {
     int aliased = -1;

@@ -11,6 +11,8 @@ struct _object;
 struct _frame;
 void PyEval_SetProfile(int (*)(_object*, _frame*, int, _object*), _object*);
 _object* PyFrame_GetCode(_frame*);
+int PyGILState_Ensure();
+void PyGILState_Release(int);
 void Py_DecRef(_object*);
 }
 
@@ -20,19 +22,25 @@ namespace vramcast {
 struct PythonCalls {
   enum Kind : int32_t { counted, passed, skipped };  // as in python_calls.py
   int64_t of_step = 0;
-  int64_t skipped_depth = 0;  // calls inside a function of the simulation
+  bool is_counting = false;
   int32_t (*kind_of)(_object* code) = nullptr;
   std::unordered_map<_object*, int32_t> kinds;  // by code object, each of which is kept alive
 
+  // calls of this thread inside a function of the simulation
+  static int64_t& skipped_depth() {
+    static thread_local int64_t depth = 0;
+    return depth;
+  }
+
   void see(_frame* frame, int event) {
     constexpr int call = 0, return_ = 3;  // PyTrace_CALL, PyTrace_RETURN
-    if (event != call && event != return_) return;
-    if (skipped_depth) {
-      skipped_depth += event == call ? 1 : -1;
+    if (!is_counting || (event != call && event != return_)) return;
+    if (skipped_depth()) {
+      skipped_depth() += event == call ? 1 : -1;
     } else if (event == call) {
       const auto kind = kind_of_code(PyFrame_GetCode(frame));
       if (kind == counted) of_step += 1;
-      if (kind == skipped) skipped_depth = 1;
+      if (kind == skipped) skipped_depth() = 1;
     }
   }
 
@@ -54,6 +62,16 @@ static PythonCalls python_calls;
 static int see_python_call(_object*, _frame* frame, int event, _object*) {
   python_calls.see(frame, event);
   return 0;
+}
+
+// Counts in autograd's threads too, which run hooks, custom functions and what is recomputed.
+static thread_local bool is_counted_thread = false;
+static void count_in_backward_thread() {
+  if (is_counted_thread || !python_calls.is_counting) return;
+  is_counted_thread = true;
+  const auto state = PyGILState_Ensure();
+  PyEval_SetProfile(&see_python_call, nullptr);
+  PyGILState_Release(state);
 }
 
 }  // namespace vramcast

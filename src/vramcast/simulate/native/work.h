@@ -3,6 +3,7 @@
 // noted too: the host has to go through them.
 #pragma once
 #include "operators.h"
+#include "python_calls.h"
 
 namespace vramcast {
 
@@ -13,7 +14,8 @@ enum Access : int32_t { no_kernel = 0, plain = 1, converting = 2, strided = 3 };
 struct Work {
   double flops;
   double num_bytes;  // read and written
-  // products and attention: batch, rows, columns, inner size; lists of tensors: how many
+  // products and attention: batch, rows, columns, inner size; lists of tensors: how many; others:
+  // whether units lie across each other in memory [0], and how many [3]
   int64_t sizes[4];
   int32_t operator_name;  // -1 where a step begins
   int32_t dtype;          // of the first floating-point argument, or -1
@@ -46,6 +48,7 @@ struct WorkLog {
     work.phase = c10::GradMode::is_enabled()           ? forward
                  : torch::autograd::get_current_node() ? backward
                                                        : update;
+    if (work.phase == backward) count_in_backward_thread();
     const std::lock_guard<std::mutex> lock(mutex);
     list.push_back(work);
     num_works = static_cast<int64_t>(list.size());
@@ -137,19 +140,80 @@ static bool products_in_tf32() {
          at::Float32Precision::TF32;
 }
 
+// The dimension whose elements are neighbours in memory, -1 where there is none.
+static int64_t innermost(const at::Tensor& tensor) {
+  for (int64_t dim = tensor.dim() - 1; dim >= 0; --dim)
+    if (tensor.stride(dim) == 1 && tensor.size(dim) > 1) return dim;
+  return -1;
+}
+
+// Elements of a tensor that another one names; `most` is how many. Rows, which lie behind the
+// dimension that is named, are read as a whole where they begin at multiples of 16 bytes.
+static void count_named(const Operator& info, c10::ArrayRef<IValue> arguments, int64_t most,
+                        Work& work) {
+  const auto& tensor = arguments[0].toTensor();
+  const auto size = static_cast<int64_t>(tensor.itemsize());
+  work.num_bytes += static_cast<double>(most * size * info.passes_by_name);
+  int64_t row = 1;
+  const auto dim = arguments[1].isInt() ? arguments[1].toInt() : 0;
+  for (auto i = dim < 0 ? dim + tensor.dim() + 1 : dim + 1; i < tensor.dim(); ++i)
+    row *= tensor.size(i);
+  if (info.passes_by_name > 1 || row * size % 16 == 0)
+    work.sizes[3] = most / std::max<int64_t>(1, row);
+}
+
+// Rows, channels or results that a kernel goes through side by side.
+static void count_units(const Operator& info, c10::ArrayRef<IValue> arguments, Work& work) {
+  if (info.units_dimension >= 0) {
+    auto largest = [&](const at::Tensor& tensor) {
+      if (tensor.dim() > info.units_dimension)
+        work.sizes[3] = std::max(work.sizes[3], tensor.size(info.units_dimension));
+    };
+    for (const auto& argument : arguments) for_each_tensor(argument, largest);
+  }
+  if (info.goes_along < 0 || !arguments[0].isTensor()) return;
+  const auto& tensor = arguments[0].toTensor();
+  const auto& given = arguments[info.goes_along];
+  std::vector<int64_t> dims;
+  if (given.isInt()) dims = {given.toInt()};
+  if (given.isIntList()) dims = given.toIntVector();
+  const auto inner = innermost(tensor);
+  int64_t along = dims.empty() ? tensor.numel() : 1;
+  bool takes_inner = dims.empty() || inner < 0;
+  for (const auto dim : dims) {
+    const auto wrapped = dim < 0 ? dim + tensor.dim() : dim;
+    if (wrapped < 0 || wrapped >= tensor.dim()) return;
+    along *= tensor.size(wrapped);
+    takes_inner = takes_inner || wrapped == inner;
+  }
+  work.sizes[0] = takes_inner ? 0 : 1;
+  work.sizes[3] = tensor.numel() / std::max<int64_t>(1, along);
+}
+
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
                       const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
   if (info.uninitialised || only_views(info, results)) return work_log.add(work);
   AccessOf access;
+  // the tensor that has elements which another names: all of it is copied where it is not changed
+  const at::Tensor* whole =
+      info.passes_by_name && arguments[0].isTensor() ? &arguments[0].toTensor() : nullptr;
+  const bool copies = info.passes_by_name > 1 && info.written_arguments.empty();
+  int64_t most = 0;
+  bool is_result = false;
   auto count = [&](const at::Tensor& tensor) {
-    work.num_bytes += moved_bytes(tensor);
+    const bool is_whole = whole && (tensor.is_same(*whole) || (copies && is_result));
+    if (!is_whole || copies) work.num_bytes += moved_bytes(tensor);
+    if (!is_whole) most = std::max(most, tensor.numel());
     access.look(tensor);
     if (work.dtype < 0 && tensor.is_floating_point())
       work.dtype = static_cast<int32_t>(tensor.scalar_type());
   };
   for (const auto& argument : arguments) for_each_tensor(argument, count);
+  is_result = true;
   for (const auto& result : results) for_each_tensor(result, count);
+  if (whole) count_named(info, arguments, most, work);
+  count_units(info, arguments, work);
   work.access = access.access;
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
@@ -157,13 +221,6 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32())
     work.dtype = tf32;
   work_log.add(work);
-}
-
-// The dimension whose elements are neighbours in memory, -1 where there is none.
-static int64_t innermost(const at::Tensor& tensor) {
-  for (int64_t dim = tensor.dim() - 1; dim >= 0; --dim)
-    if (tensor.stride(dim) == 1 && tensor.size(dim) > 1) return dim;
-  return -1;
 }
 
 static void note_copy(const Operator& info, const at::Tensor& destination, const at::Tensor& source,
