@@ -33,7 +33,7 @@ Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
 `fit.py` leaves out, and runs of `tune` and `max-batch`. The rates are made by `fit.py` from
 `steps.jsonl.gz`, `kernels.jsonl.gz`, `operators.jsonl.gz` and `benchmarks/convolutions`.
-[ascribed.md](ascribed.md) says of 21 steps which operator, or the host, made the error. The steps
+[ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
 
 {summary}
