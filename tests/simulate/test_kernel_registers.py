@@ -20,8 +20,12 @@ def sum_of_row(x, y, BLOCK: tl.constexpr):
 """
 
 
-def test_the_compiler_that_is_installed_tells_the_registers_of_a_kernel(tmp_path: Path) -> None:
+def test_the_compiler_that_is_installed_tells_the_registers_of_a_kernel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     triton = pytest.importorskip("triton")
+    # tests of kernels interpret them
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
