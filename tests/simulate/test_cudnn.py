@@ -220,6 +220,15 @@ def test_what_cudnn_benchmark_tries_includes_the_kernel_that_would_be_chosen() -
     assert tried and chosen in tried and max(tried) > 0
 
 
+@asked
+def test_a_kernel_of_unknown_size_does_not_hide_the_others_that_are_tried() -> None:
+    sizes: Any = {"weight": (128, 64, 1, 1), "y": (32, 128, 56, 56), "padding": (0, 0)}
+    c = convolution(dtype="fp32", tf32=True, channels_last=True, **sizes)
+    assert plans.workspace_bytes(WEIGHT_GRADIENT, c, H200, deterministic=False) is None
+    tried = plans.tried_bytes(WEIGHT_GRADIENT, c, H200, deterministic=False)
+    assert tried is not None and next(transform_bytes(WEIGHT_GRADIENT, c)) in tried
+
+
 def test_fourier_transforms_take_what_was_recorded_when_they_were_tried() -> None:
     """Each first call under cudnn.benchmark takes the largest workspace, then empties the cache."""
     found = 0

@@ -18,7 +18,7 @@ from vramcast.simulate.cudnn.convolution import (
     Convolution,
 )
 from vramcast.simulate.cudnn.refusals import Refusal
-from vramcast.simulate.cudnn.transforms import transform_bytes
+from vramcast.simulate.cudnn.transforms import COPIES_BYTES, transform_bytes
 
 
 class Method(Enum):
@@ -50,7 +50,6 @@ NEEDS_DRIVER = "loadDLL"
 SUMMING_DEPTHWISE, DEPTHWISE_MULTIPLE, DEPTHWISE_SUMS = 16, 32, 8
 # squares of 4 results are made from 6 x 6 inputs
 WINOGRAD_TILE, WINOGRAD_FILTER, WINOGRAD_POINTS = 4, (3, 3), 36
-COPIES_BYTES = 16  # beside copies of the tensors
 
 
 class Unknown(Exception):
@@ -99,14 +98,23 @@ def _depthwise_bytes(engine: int, reasons: Sequence[str], c: Convolution, which:
 
 
 def _winograd_bytes(which: int, c: Convolution) -> int | None:
-    is_plain = len(c.x) == 4 and {*c.stride, *c.dilation, c.groups} == {1}
-    is_known = which == WEIGHT_GRADIENT and c.dtype == "fp32" and max(c.padding) < 2
-    if not (is_plain and is_known and tuple(c.weight[2:]) == WINOGRAD_FILTER):
+    """As recorded: for weight gradients."""
+    is_recorded = which == WEIGHT_GRADIENT and max(c.padding) < 2
+    if not is_recorded or not is_for_winograd(c):
         return None
-    channels, features = c.x[1], c.y[1]
-    num_tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
-    numbers = num_tiles * (channels + features) + channels * features
     copies_bytes = 0
     if c.channels_last:
         copies_bytes = 4 * sum(math.prod(shape) for shape in (c.x, c.y, c.weight)) + COPIES_BYTES
-    return WINOGRAD_POINTS * 4 * numbers + copies_bytes
+    return winograd_bytes(c) + copies_bytes
+
+
+def is_for_winograd(c: Convolution) -> bool:
+    is_plain = len(c.x) == 4 and {*c.stride, *c.dilation, c.groups} == {1}
+    return is_plain and c.dtype == "fp32" and tuple(c.weight[2:]) == WINOGRAD_FILTER
+
+
+def winograd_bytes(c: Convolution) -> int:
+    """Beside copies of the tensors."""
+    channels, features = c.x[1], c.y[1]
+    num_tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
+    return WINOGRAD_POINTS * 4 * (num_tiles * (channels + features) + channels * features)

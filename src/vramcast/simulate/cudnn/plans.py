@@ -30,6 +30,7 @@ from vramcast.simulate.cudnn.partial_sums import (
     WORKSPACE,
     sums_bytes,
 )
+from vramcast.simulate.cudnn.refusals import Refusal
 
 DATA_TYPES = {"fp32": 0, "fp16": 2, "bf16": 9}
 CROSS_CORRELATION = 1
@@ -90,7 +91,8 @@ def _proposed(
         )
         planned = ((count, size) for count, size in enumerate(sizes, 1) if size is not None)
         count, size = next(planned, (0, None))
-        yield from _refused_bytes(which, graph, mode, count, convolution, gpu)
+        for refusal in _refusals(graph, mode, count, gpu):
+            yield gpu_only.workspace_bytes(which, refusal, convolution)
         yield size
 
 
@@ -99,21 +101,18 @@ def _all_proposed(
 ) -> Iterator[int | None]:
     graph = _graph(which, convolution)
     for mode in (INSTANTLY, FALLBACK):
-        configurations = _configurations(graph, mode, gpu)
-        for configuration in configurations:
+        for configuration in _configurations(graph, mode, gpu):
             yield _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
-        with suppress(Unknown):
-            yield from _refused_bytes(which, graph, mode, 0, convolution, gpu)
+        for refusal in _refusals(graph, mode, 0, gpu):
+            with suppress(Unknown):
+                yield gpu_only.workspace_bytes(which, refusal, convolution)
 
 
-def _refused_bytes(
-    which: int, graph: Descriptor, mode: int, count: int, convolution: Convolution, gpu: Gpu
-) -> Iterator[int | None]:
-    """Of what cuDNN refused without a GPU before its first `count` proposals, or before all."""
-    with log().refusals() as refusals:
+def _refusals(graph: Descriptor, mode: int, count: int, gpu: Gpu) -> list[Refusal]:
+    """What cuDNN refused without a GPU before its first `count` proposals, or before all."""
+    with log().refusals() as found:
         _configurations(graph, mode, gpu, count)
-    for refusal in refusals:
-        yield gpu_only.workspace_bytes(which, refusal, convolution)
+    return found
 
 
 def _planned_bytes(

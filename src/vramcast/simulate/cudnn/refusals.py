@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import json
 import os
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-VARIABLES = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": ""}
 INFORMATION = 1 << 3  # the bit of this kind of message
-KERNEL, REASON = "engineConfig: type=json; val=", "Reason: "
+KERNEL = re.compile(r'engineConfig: type=json; val={"engineId":(\d+)')
+REASON = re.compile(r"Reason: (.*)")
 
 
 class Refusal(NamedTuple):
@@ -34,7 +34,8 @@ class Log:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """cuDNN opens its log where it is first used: while this is entered."""
-        variables = {**VARIABLES, "CUDNN_LOGDEST_DBG": f"/proc/self/fd/{self.file}"}
+        place = f"/proc/self/fd/{self.file}"
+        variables = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": place}
         before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
         try:
@@ -85,14 +86,7 @@ class Log:
 
 
 def _parsed(text: str) -> Iterator[Refusal]:
-    engine, reasons = None, list[str]()
-    for line in text.splitlines():
-        if KERNEL in line:
-            if engine is not None:
-                yield Refusal(engine, tuple(reasons))
-            content = line.partition(KERNEL)[2].rstrip().rstrip(";")
-            engine, reasons = int(json.loads(content)["engineId"]), []
-        elif engine is not None and REASON in line:
-            reasons.append(line.partition(REASON)[2])
-    if engine is not None:
-        yield Refusal(engine, tuple(reasons))
+    """A line that names a kernel comes before the lines of its reasons."""
+    _, *parts = KERNEL.split(text)
+    for engine, rest in zip(parts[::2], parts[1::2], strict=True):
+        yield Refusal(int(engine), tuple(REASON.findall(rest)))

@@ -21,13 +21,12 @@ from typing import Any, NamedTuple
 from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import SHIPPED
 from vramcast.simulate.cudnn.convolution import WEIGHT_GRADIENT, Convolution
+from vramcast.simulate.cudnn.gpu_only import is_for_winograd, winograd_bytes
 from vramcast.simulate.cudnn.transforms import transform_bytes
 
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
 # A larger tensor is worked off in parts of the batch.
 MAX_ELEMENTS = 1 << 31
-# Kernels by Winograd's algorithm make a square of 4 results from 6 x 6 inputs.
-WINOGRAD_TILE = 4
 # How much rows, columns and depth of a product weigh where the most similar one is looked for.
 NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1), "share": (1, 1, 1)}
 
@@ -120,10 +119,8 @@ def tried_bytes(which: int, c: Layer) -> list[int]:
     found = [c.copies_bytes("XYWP")]
     if which == WEIGHT_GRADIENT:
         found.append(c.x[0] * math.prod(c.weight) * 4)
-    is_plain = len(c.x) == 4 and {*c.stride, *c.dilation, c.groups} == {1}
-    if c.dtype == "fp32" and is_plain and tuple(c.weight[2:]) == (3, 3):
-        tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
-        found.append(36 * 4 * (tiles * (c.x[1] + c.weight[0]) + math.prod(c.weight[:2])))
+    if is_for_winograd(c):
+        found.append(winograd_bytes(c))
     found += transform_bytes(which, c)
     return found
 
