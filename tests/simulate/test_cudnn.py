@@ -221,12 +221,16 @@ def test_what_cudnn_benchmark_tries_includes_the_kernel_that_would_be_chosen() -
 
 
 @asked
-def test_a_kernel_of_unknown_size_does_not_hide_the_others_that_are_tried() -> None:
+def test_a_kernel_of_unknown_size_does_not_hide_the_next_that_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     sizes: Any = {"weight": (128, 64, 1, 1), "y": (32, 128, 56, 56), "padding": (0, 0)}
     c = convolution(dtype="fp32", tf32=True, channels_last=True, **sizes)
-    assert plans.workspace_bytes(WEIGHT_GRADIENT, c, H200, deterministic=False) is None
-    tried = plans.tried_bytes(WEIGHT_GRADIENT, c, H200, deterministic=False)
-    assert tried is not None and next(transform_bytes(WEIGHT_GRADIENT, c)) in tried
+    cublas, fourier = Refusal(62, ()), Refusal(18, ())
+    monkeypatch.setattr(plans, "_refusals", lambda *_: [cublas, fourier])
+    monkeypatch.setattr(plans, "_configurations", lambda *_: [])
+    tried = plans.tried_bytes.__wrapped__(WEIGHT_GRADIENT, c, H200, False)
+    assert set(tried) == {next(transform_bytes(WEIGHT_GRADIENT, c))}
 
 
 def test_fourier_transforms_take_what_was_recorded_when_they_were_tried() -> None:
