@@ -16,7 +16,7 @@ from operators import BF16, FP16, FP32, MOST_BYTES, Case, normal, step_of
 LAYERS = Path(__file__).parents[1] / "convolutions" / "h200-torch-2.11.jsonl.gz"
 
 
-def _each(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+def each(call: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
     """Forward, and the gradient of each input by itself."""
     y = call(*inputs)
     for x in inputs:
@@ -55,7 +55,7 @@ def convolutions() -> Callable[[], torch.Tensor]:
             x = torch.randn(*x_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
             weight = torch.randn(*w_sizes, device="cuda", dtype=dtype).to(memory_format=layout)
             inputs = x.requires_grad_(), weight.requires_grad_()
-            _each(lambda x, w: call(x, w, None, stride, padding), *inputs)
+            each(lambda x, w: call(x, w, None, stride, padding), *inputs)
 
         cases.append(case)
     return step_of(cases)
@@ -81,7 +81,7 @@ def layers(*, start: int = 0, count: int = 90) -> Callable[[], torch.Tensor]:
             more = (r["dilation"], r["groups"])
         call = getattr(F, kind)
         inputs = x.requires_grad_(), w.requires_grad_()
-        _each(lambda x, w: call(x, w, None, r["stride"], r["padding"], *more), *inputs)
+        each(lambda x, w: call(x, w, None, r["stride"], r["padding"], *more), *inputs)
 
     return step_of(lambda r=r: case(r) for r in usable[start : start + count])
 
@@ -112,7 +112,7 @@ def volumes() -> Callable[[], torch.Tensor]:
             more: tuple[int, int] = (stride, padding),
         ) -> None:
             inputs = normal(*x, dtype=dtype), normal(*w, dtype=dtype)
-            _each(lambda x, w: call(x, w, None, *more), *inputs)
+            each(lambda x, w: call(x, w, None, *more), *inputs)
 
         cases.append(case)
     return step_of(cases)

@@ -48,13 +48,33 @@ TOOL = 4  # of sys.monitoring
 Step = Callable[[], Any]
 
 
-def profiled(name: str, lock: Path | None = None) -> dict[str, Any]:
-    """Of a row of the suites, or of FILE.py:FUNCTION. Others may prepare theirs until `lock`."""
+def function_of(name: str, given: dict[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """Of a row of the suites, or of FILE.py:FUNCTION, with its knobs."""
     rows = {row.name: row for suite in SUITES.values() for row in suite}
     row = rows.get(name)
     function = load_function(parse_reference(row.workload if row else name))
-    knobs = bind_knobs(function, row.knobs if row else {})
     _import_what(function)
+    return function, bind_knobs(function, {**row.knobs, **given} if row else given)
+
+
+def kernels_of(name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Only the kernels, of a family of operators."""
+    function, knobs = function_of(name, given)
+    torch.manual_seed(0)
+    started = time.perf_counter()
+    step = check_step(function(**knobs))
+    step()
+    step()
+    _synchronize()
+    answer = {"row": name, "knobs": given, "prepared_seconds": time.perf_counter() - started}
+    return answer | _profile(step, is_slow=False)
+
+
+def profiled(
+    name: str, lock: Path | None = None, given: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Others may prepare theirs until `lock`."""
+    function, knobs = function_of(name, given or {})
     with _alone(lock):
         torch.manual_seed(0)
         started = time.perf_counter()
@@ -193,14 +213,16 @@ def _parts_of(step: Step) -> dict[str, Any]:
 def _python_calls(step: Step, _: bool) -> dict[str, Any]:
     """Of every thread, in one step."""
     counts: Counter[int] = Counter()
+    functions: Counter[Any] = Counter()
     if hasattr(sys, "monitoring"):
         monitoring = sys.monitoring
         monitoring.use_tool_id(TOOL, "record")
         identity = threading.get_ident
         both = monitoring.events.PY_START | monitoring.events.PY_RESUME
 
-        def count(*_: Any) -> None:
+        def count(code: Any, _: int) -> None:
             counts[identity()] += 1
+            functions[code] += 1
 
         monitoring.register_callback(TOOL, monitoring.events.PY_START, count)
         monitoring.register_callback(TOOL, monitoring.events.PY_RESUME, count)
@@ -211,7 +233,13 @@ def _python_calls(step: Step, _: bool) -> dict[str, Any]:
         monitoring.free_tool_id(TOOL)
     main = threading.get_ident()
     others = sum(n for thread, n in counts.items() if thread != main)
-    return {"python_calls": {"main": counts[main], "others": others}}
+    named: Counter[str] = Counter()
+    for code, number in functions.items():
+        named[f"{'/'.join(Path(code.co_filename).parts[-2:])}:{code.co_qualname}"] += number
+    return {
+        "python_calls": {"main": counts[main], "others": others},
+        "python_functions": dict(named.most_common(400)),
+    }
 
 
 def _profile(step: Step, is_slow: bool) -> dict[str, Any]:

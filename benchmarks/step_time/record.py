@@ -20,14 +20,16 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from profiled import profiled
+from profiled import kernels_of, profiled
 
 from vramcast.hardware.calibration.host import measure as measure_host
+from vramcast.workload.knobs import split_assignments
 
 SECONDS_OF_CASE = 1.0
 ROUNDS = 7
@@ -42,14 +44,33 @@ class Case(NamedTuple):
 
 
 def copies(device: str, scale: int) -> Iterator[Case]:
-    for num_bytes in (1 << 12, 1 << 20, 1 << 24, (1 << 28) // scale):
-        on_gpu = torch.empty(num_bytes, dtype=torch.uint8, device=device)
+    """Into memory that is there, and into new memory, whose pages the host must find first."""
+    for num_bytes in (
+        1 << 2,
+        1 << 12,
+        1 << 16,
+        1 << 18,
+        1 << 20,
+        1 << 22,
+        1 << 24,
+        1 << 26,
+        1 << 28,
+    ):
+        num_bytes = max(4, num_bytes // scale)
+        on_gpu = torch.zeros(num_bytes, dtype=torch.uint8, device=device)
         for is_pinned in (True, False) if device == "cuda" else (False,):
-            on_host = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
+            on_host = torch.zeros(num_bytes, dtype=torch.uint8, pin_memory=is_pinned)
             kind = "pinned" if is_pinned else "pageable"
             for name, to, source in (("to", on_gpu, on_host), ("from", on_host, on_gpu)):
-                copy = lambda to=to, source=source: to.copy_(source, non_blocking=True)  # noqa: E731
-                yield Case(f"copy {name} the GPU, {kind}", [num_bytes], num_bytes, 0.0, copy)
+                for goes_on in (True, False) if is_pinned else (False,):
+                    copy = partial(to.copy_, source, non_blocking=goes_on)
+                    more = " non_blocking" if goes_on else ""
+                    name_of = f"copy {name} the GPU, {kind}{more}"
+                    yield Case(name_of, [num_bytes], num_bytes, 0.0, copy)
+        yield Case("cpu()", [num_bytes], num_bytes, 0.0, on_gpu.cpu)
+        yield Case("to(device)", [num_bytes], num_bytes, 0.0, partial(on_host.to, device))
+        if device == "cuda":
+            yield Case("pin_memory()", [num_bytes], num_bytes, 0.0, on_host.pin_memory)
 
 
 def products(device: str, scale: int) -> Iterator[Case]:
@@ -119,15 +140,28 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--step", help="profile this row's step, or FILE.py:FUNCTION's")
+    parser.add_argument("--kernels", help="only the kernels of FILE.py:FUNCTION's step")
+    parser.add_argument("--only", choices=PARTS, help="of the cases only these")
     parser.add_argument("--lock", type=Path, help="a file: who has it uses the GPU alone")
+    parser.add_argument("knobs", nargs="*", help="of the function: key=value")
     options = parser.parse_args()
-    if options.step:
-        options.out.write_text(json.dumps(profiled(options.step, options.lock)) + "\n")
+    given = split_assignments(options.knobs)
+    if options.step or options.kernels:
+        found = (
+            kernels_of(options.kernels, given)
+            if options.kernels
+            else profiled(options.step, options.lock, given)
+        )
+        options.out.write_text(json.dumps(found) + "\n")
         return
+    record_cases(options.out, [options.only] if options.only else list(PARTS))
+
+
+def record_cases(out: Path, parts: list[str], budget: float = SECONDS_OF_CASE) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     # without a GPU only to see that it runs
-    scale, budget = (1, SECONDS_OF_CASE) if device == "cuda" else (512, 0.01)
-    with open(options.out, "w") as file:
+    scale, budget = (1, budget) if device == "cuda" else (512, 0.01)
+    with open(out, "w") as file:
         name = torch.cuda.get_device_name() if device == "cuda" else None
         head = {
             "gpu": name,
@@ -135,12 +169,15 @@ def main() -> None:
             "host": measure_host(None, lambda _: None),
         }
         print(json.dumps(head), file=file)
-        for cases in (copies, products, norms_and_attention):
-            for case in cases(device, scale):
+        for part in parts:
+            for case in PARTS[part](device, scale):
                 seconds = seconds_of(case.call, device, budget)
                 line = {**case._asdict(), "seconds": seconds}
                 del line["call"]
                 print(json.dumps(line), file=file, flush=True)
+
+
+PARTS = {"copies": copies, "products": products, "norms": norms_and_attention}
 
 
 if __name__ == "__main__":

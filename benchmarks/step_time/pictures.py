@@ -1,0 +1,150 @@
+"""Operators of images as workloads, like those in operators.py: pooling, resampling, detection,
+depthwise and grouped convolutions, norms of volumes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from layers import each
+from operators import BF16, FP16, FP32, MOST_BYTES, Case, both, normal, step_of
+
+
+def images() -> Callable[[], Any]:
+    """Pooling, upsampling, shuffling and padding of images, and Fourier transforms."""
+
+    def case(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
+        x = normal(batch, channels, size, size, dtype=dtype)
+        both(lambda x: F.max_pool2d(x, 2), x)
+        both(lambda x: F.max_pool2d(x, 3, 2, 1), x)
+        both(lambda x: F.avg_pool2d(x, 2), x)
+        both(lambda x: F.avg_pool2d(x, 3, 1, 1), x)
+        both(lambda x: F.adaptive_avg_pool2d(x, 1), x)
+        both(lambda x: F.adaptive_avg_pool2d(x, 4), x)
+        both(lambda x: F.adaptive_max_pool2d(x, 4), x)
+        both(lambda x: F.interpolate(x, scale_factor=2), x)
+        both(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), x)
+        both(lambda x: F.interpolate(x, size=size // 2, mode="bilinear", antialias=True), x)
+        both(lambda x: F.interpolate(x, scale_factor=1.5, mode="bicubic"), x)
+        both(lambda x: F.pixel_shuffle(x, 2), x)
+        both(lambda x: F.pixel_unshuffle(x, 2), x)
+        both(lambda x: F.unfold(x, 3, padding=1), x)
+        both(lambda x: F.pad(x, (1, 1, 1, 1), mode="reflect"), x)
+        both(lambda x: F.pad(x, (1, 1, 1, 1), mode="replicate"), x)
+        grid = torch.rand(batch, size, size, 2, device="cuda", dtype=dtype) * 2 - 1
+        both(lambda x, g: F.grid_sample(x, g, align_corners=False), x, grid.requires_grad_())
+        if dtype == FP32:
+            both(lambda x: torch.fft.irfft2(torch.fft.rfft2(x)), x)
+            torch.fft.fft(x.detach())
+            torch.stft(x.detach().view(batch * channels, -1), 64, return_complex=True)
+        last = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+        both(lambda x: F.max_pool2d(x, 3, 2, 1), last)
+        both(lambda x: F.adaptive_avg_pool2d(x, 1), last)
+        both(lambda x: F.interpolate(x, scale_factor=2), last)
+
+    def volume(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
+        x = normal(batch, channels, size, size, size, dtype=dtype)
+        both(lambda x: F.max_pool3d(x, 2), x)
+        both(lambda x: F.avg_pool3d(x, 2), x)
+        both(lambda x: F.adaptive_avg_pool3d(x, 1), x)
+        both(lambda x: F.interpolate(x, scale_factor=2), x)
+        both(lambda x: F.interpolate(x, scale_factor=2, mode="trilinear"), x)
+
+    cases: list[Case] = [
+        lambda s=s: case(*s)
+        for s in product((2, 32), (4, 64, 256), (16, 56, 128), (FP32, BF16))
+        if s[0] * s[1] * s[2] ** 2 * 16 <= 2 * MOST_BYTES
+    ]
+    cases += [lambda s=s: volume(*s) for s in product((2,), (8, 32), (16, 48), (FP32, BF16))]
+    return step_of(cases)
+
+
+def detection() -> Callable[[], Any]:
+    from torchvision.ops import nms, roi_align
+
+    def case(boxes: int, channels: int, size: int, wanted: int) -> None:
+        corners = torch.rand(boxes, 2, device="cuda") * size * 0.7
+        box = torch.cat([corners, corners + 4 + torch.rand(boxes, 2, device="cuda") * size / 4], 1)
+        nms(box, torch.rand(boxes, device="cuda"), 0.7)
+        x = normal(2, channels, size, size)
+        number = torch.randint(0, 2, (boxes, 1), device="cuda").float()
+        rois = torch.cat([number, box], 1)[:1024]
+        both(lambda x: roi_align(x, rois, wanted, 1.0, 2), x)
+
+    sizes = product((100, 1000, 4000), (64, 256), (25, 100), (7, 14))
+    return step_of(lambda s=s: case(*s) for s in sizes)
+
+
+def norms_of_volumes() -> Callable[[], Any]:
+    """Batch norm of five and three dimensions, in fp32 and with 16 bits beside fp32 weights."""
+
+    def case(shape: tuple[int, ...], dtype: torch.dtype, is_last: bool) -> None:
+        x = normal(*shape, dtype=dtype)
+        if is_last:
+            layout = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+            x = x.detach().to(memory_format=layout).requires_grad_()
+        channels = shape[1]
+        scale, shift = (normal(channels) for _ in range(2))
+        mean, variance = (torch.ones(channels, device="cuda") for _ in range(2))
+        both(lambda x, w, b: F.batch_norm(x, mean, variance, w, b, True), x, scale, shift)
+        both(lambda x: F.instance_norm(x), x)
+        weight, bias = (normal(channels, dtype=dtype) for _ in range(2))
+        both(lambda x, w, b: F.group_norm(x, max(1, channels // 8), w, b), x, weight, bias)
+
+    shapes: list[tuple[int, ...]] = [
+        (batch, channels, depth, size, size)
+        for batch, channels, depth, size in product((2, 8), (16, 64, 256), (4, 16), (14, 56))
+        if batch * channels * depth * size * size * 4 <= MOST_BYTES
+    ]
+    shapes += [(32, 64, 200), (64, 256, 1000), (16, 512, 100)]
+    cases = [(shape, dtype, False) for shape in shapes for dtype in (FP32, BF16)]
+    cases += [(shape, BF16, True) for shape in shapes[::3] if len(shape) == 5]
+    cases += [
+        ((batch, channels, size, size), dtype, True)
+        for batch, channels, size in ((32, 64, 56), (64, 256, 28), (128, 512, 7), (16, 32, 112))
+        for dtype in (FP32, BF16)
+    ]
+    return step_of(lambda c=c: case(*c) for c in cases)
+
+
+def depthwise(*, count: int = 90) -> Callable[[], Any]:
+    """With one filter a channel, of mobile networks, and grouped ones; of sequences too."""
+    draw = random.Random(23)
+    cases: list[Case] = []
+    while len(cases) < count:
+        batch, channels = draw.choice((4, 16, 32, 64, 128)), draw.choice((32, 96, 192, 384, 768))
+        dtype, is_last = draw.choice((FP32, BF16, BF16, FP16)), draw.random() < 0.3
+        kernel, stride = draw.choice((3, 3, 5, 7)), draw.choice((1, 1, 2))
+        per_group = draw.choice((1, 1, 1, 8, 32))
+        if len(cases) % 5 == 4:  # of sequences
+            shape: tuple[int, ...] = (batch, channels, draw.choice((100, 400, 2048)))
+            kernel, stride, is_last = draw.choice((4, 15, 31)), 1, False
+        else:
+            size = draw.choice((7, 14, 28, 56, 112))
+            shape = (batch, channels, size, size)
+        if math.prod(shape) * 4 > MOST_BYTES or channels % per_group:
+            continue
+        dims = len(shape) - 2
+        call = {1: F.conv1d, 2: F.conv2d}[dims]
+        layout = torch.channels_last if is_last else torch.contiguous_format
+
+        def case(
+            shape: tuple[int, ...] = shape,
+            weight: tuple[int, ...] = (channels, per_group, *[kernel] * dims),
+            dtype: torch.dtype = dtype,
+            call: Callable[..., torch.Tensor] = call,
+            layout: torch.memory_format = layout,
+            more: tuple[int, int, int, int] = (stride, kernel // 2, 1, channels // per_group),
+        ) -> None:
+            x = torch.randn(*shape, device="cuda", dtype=dtype).to(memory_format=layout)
+            w = torch.randn(*weight, device="cuda", dtype=dtype).to(memory_format=layout)
+            inputs = x.requires_grad_(), w.requires_grad_()
+            each(lambda x, w: call(x, w, None, *more), *inputs)
+
+        cases.append(case)
+    return step_of(cases)
