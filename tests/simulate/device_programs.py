@@ -284,6 +284,19 @@ def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finish
     assert not held_after(lambda: [x.add_(1) for _ in range(1100)])
 
 
+def what_the_gpu_draws_leaves_the_generator_of_the_host_as_it_is() -> None:
+    """Wav2Vec2 asks that one which layers to drop."""
+    torch.manual_seed(3)
+    wanted = torch.rand(4)
+    torch.manual_seed(3)
+    one, other = (torch.randint(0, 9, (50,), device="cuda") for _ in range(2))
+    assert not torch.equal(one.cpu(), other.cpu())
+    torch.randperm(9, device="cuda")
+    torch.randn(9, device="cuda").sort()
+    torch.randn(9, device="cuda").topk(3)
+    assert torch.equal(torch.rand(4), wanted)
+
+
 def pinned_memory_is_known_as_such() -> None:
     pinned = torch.ones(4).pin_memory()
     assert pinned.is_pinned() and pinned[2:].is_pinned() and not torch.ones(4).is_pinned()

@@ -297,6 +297,25 @@ def trains_an_adapter() -> Callable[[], Any]:
     return steps(model, lambda _: F.cross_entropy(model(tokens), tokens))
 
 
+def fetches_on_another_stream(waits: bool = False) -> Callable[[], Any]:
+    """Of which the GPU has much more to do than the host."""
+    on_host, side = torch.zeros(1 << 20).pin_memory(), torch.cuda.Stream()
+    large = torch.zeros(1 << 13, 1 << 13, device="cuda")
+
+    def step() -> torch.Tensor:
+        with torch.cuda.stream(side):
+            batch = on_host.to("cuda", non_blocking=True)
+        torch.cuda.current_stream().wait_stream(side)
+        batch.record_stream(torch.cuda.current_stream())
+        for _ in range(25):
+            torch.mm(large, large, out=large)
+        if waits:
+            torch.cuda.synchronize()
+        return batch.sum()
+
+    return step
+
+
 def makes_a_model_in_every_step() -> Callable[[], Any]:
     def step() -> torch.Tensor:
         model = nn.Linear(1024, 1024, device="cuda")

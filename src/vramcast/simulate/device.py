@@ -102,6 +102,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "set_stream": (None, c_int64),
     "stream_priority": (c_int32, c_int64),
     "elapsed_milliseconds": (c_double, c_int64, c_int64),
+    "num_held": (c_int64,),
     "finish_stream": (None,),
     "finish_all": (None,),
     "device_allocator": (c_int64,),

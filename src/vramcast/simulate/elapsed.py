@@ -17,6 +17,7 @@ from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 # A kernel's code is loaded when it is first launched: the first steps of the suite `distributed`
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
 LOADING_SECONDS = 0.01
+FURTHER = 1.001  # less is an error of adding
 
 
 class Elapsed:
@@ -33,6 +34,7 @@ class Elapsed:
         self._unfinished: deque[float] = deque()
         self._num_finished = 0
         self._num_calls = 0
+        self._ahead = 0.0
 
     def num_finished_launches(self, num_waited_for: int) -> int:
         """By the GPU, when the host is where it is now, and has waited for so many launches."""
@@ -44,6 +46,12 @@ class Elapsed:
             self._unfinished.popleft()
             self._num_finished += 1
         return self._num_finished
+
+    def has_got_ahead(self) -> bool:
+        """Whether the host is further ahead of the GPU than when this was last asked."""
+        self.look()
+        before, self._ahead = self._ahead, self.device_seconds - self.host_seconds
+        return self._ahead > before * FURTHER
 
     def look(self) -> None:
         """Takes in what was done since the last time."""

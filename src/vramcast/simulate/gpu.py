@@ -60,6 +60,7 @@ class SimulatedGpu:
     # for what is no part of a usual step: Python's functions are not counted
     not_counting: Callable[[], AbstractContextManager[None]] = nullcontext
     reads: HostReads = field(init=False)
+    elapsed: Elapsed = field(init=False)
     kept_by_nccl: KeptByNccl = field(init=False)
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
@@ -70,9 +71,9 @@ class SimulatedGpu:
 
     def __post_init__(self) -> None:
         self.reads = HostReads(self.device)
-        elapsed = Elapsed(self.model, self.device)
-        self.kept_by_nccl = KeptByNccl(elapsed)
-        self.device.watch_progress(elapsed.num_finished_launches)
+        self.elapsed = Elapsed(self.model, self.device)
+        self.kept_by_nccl = KeptByNccl(self.elapsed)
+        self.device.watch_progress(self.elapsed.num_finished_launches)
         self.memory = LiveMemory(self.device, self.model.total_bytes)
 
     def start_nccl(self) -> None:

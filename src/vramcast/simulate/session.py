@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 STEPS = 4
 # Programs warm up before they capture a graph: torch advises 3 steps, and 11 with DDP.
 MOST_MORE_STEPS = 12
+# What another stream uses adds up until the host is as far ahead of the GPU as it can be.
+MOST_STEPS_AHEAD = 100
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
 FIRST_ALLOCATION_BYTES = 512
 MOST_REMARKS, MOST_CHARACTERS = 10, 500
@@ -154,10 +156,12 @@ class Session:
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
     ) -> None:
-        """And as many more as it takes until CUDA graphs are captured and replayed."""
+        """And as many more as it takes until CUDA graphs are captured and replayed, and as much
+        memory waits for other streams as ever will."""
         graphs, is_steady = self.gpu.graphs, True
-        for left in reversed(range(-MOST_MORE_STEPS, steps)):
-            if left < 0 and is_steady:
+        for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
+            is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
+            if left < 0 and not is_ahead and (is_steady or left < -MOST_MORE_STEPS):
                 return
             recording.mark_step()
             num_captures = graphs.num_captures

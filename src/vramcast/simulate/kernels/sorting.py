@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -74,7 +76,12 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
         set_known(indices, ordered.indices)
         set_known(values, ordered.values)
     elif indices.numel() <= LARGEST_DRAWN:
-        set_known(indices, torch.rand(x.shape).argsort(dim))
+        set_known(indices, _drawn(x.shape).argsort(dim))
+
+
+def _drawn(shape: Sequence[int]) -> Tensor:
+    """Not by the host's own generator: what the program draws from it is what it would be."""
+    return torch.rand(shape, generator=torch.Generator())
 
 
 @kernel("cumsum", "cumprod", "logcumsumexp", "_logcumsumexp")
@@ -103,5 +110,5 @@ def randperm(n: int, dtype: torch.dtype | None = None) -> Tensor:
     scratch(8)
     key_bytes = 4 if n <= 65536 else 8
     scratch(n * 8, n * key_bytes, n * key_bytes, radix_sort_bytes(n, key_bytes, 8))
-    set_known(out, torch.rand(n).argsort())
+    set_known(out, _drawn((n,)).argsort())
     return out

@@ -52,6 +52,7 @@ void vramcast_reset() {
     work_log.list.clear();
     num_works = 0;
     communicated.clear();
+    gpu_engine = at::mt19937(0);
     recorder.epoch += 1;
     recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
   }
@@ -153,6 +154,7 @@ double vramcast_elapsed_milliseconds(int64_t from, int64_t to) {
   return elapsed_milliseconds(*reinterpret_cast<Event*>(from), *reinterpret_cast<Event*>(to));
 }
 // The host waits for the current stream, or for all.
+int64_t vramcast_num_held() { return streams.num_held(); }
 void vramcast_finish_stream() { streams.finish(current_stream()); }
 void vramcast_finish_all() {
   streams.finish_all();

@@ -1,6 +1,7 @@
 // The GPU's generator of random numbers, as programs see it: a seed and an offset.
 // torch.compile passes it around; nothing is drawn from it.
 #pragma once
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GeneratorImpl.h>
@@ -30,6 +31,24 @@ struct GpuGenerator final : c10::GeneratorImpl {
  private:
   GpuGenerator* clone_impl() const override { return new GpuGenerator(); }
   uint64_t seed_ = c10::default_rng_seed_val, offset_ = 0;
+};
+
+// Numbers that the simulated GPU draws on the host leave the host's own generator as it is: a
+// program that asks it which layers to drop gets the answers of a real run.
+inline at::mt19937 gpu_engine;
+class DrawnByGpu {
+ public:
+  DrawnByGpu() { exchange_engines(); }
+  ~DrawnByGpu() { exchange_engines(); }
+
+ private:
+  static void exchange_engines() {
+    auto* host = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
+    const std::lock_guard<std::mutex> lock(host->mutex_);
+    const auto engine = host->engine();
+    host->set_engine(gpu_engine);
+    gpu_engine = engine;
+  }
 };
 
 // Whether torch.Generator("cuda") is one. Else it is one of the CPU's, which operators that run on

@@ -127,6 +127,10 @@ class Streams {
     not_known_.push_back(pending_.back());
     has_freed_later_ = true;
   }
+  int64_t num_held() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return static_cast<int64_t>(pending_.size());
+  }
   // The allocations whose memory can be used again, by predicted times.
   std::vector<int64_t> take_released() {
     const std::lock_guard<std::mutex> lock(mutex_);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "generator.h"
 #include "operators.h"
 
 namespace vramcast {
@@ -117,6 +118,7 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
     auto host = known_values(tensor);
     if (!host.defined() && info.ranks && tensor.numel() <= (4 << 20)) {
       BelowSimulation below;
+      const DrawnByGpu gpu;
       drawn = true;
       return at::rand(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
     }
@@ -152,6 +154,8 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   }
   try {
     BelowSimulation below;
+    std::optional<DrawnByGpu> gpu;
+    if (info.samples) gpu.emplace();
     op.callBoxed(&values);
     return true;
   } catch (const c10::Error&) {
