@@ -69,6 +69,11 @@ def test_a_stream_gives_an_evaluation_as_many_batches_as_it_asks_for() -> None:
     assert [phase.name for phase in found.phases[-2:]] == [PhaseName.EVALUATE, PhaseName.TRAIN]
 
 
+def test_data_workers_that_stay_for_the_next_epoch_are_not_waited_for_at_the_end() -> None:
+    _, printed = predict("workers")
+    assert "workers after the epoch 0" in printed and "workers 0" in printed
+
+
 def test_what_a_program_does_after_its_last_step_is_no_part_of_the_time_of_a_step() -> None:
     found, _ = predict("tidies-up")
     assert found.step is not None and found.step.host_seconds < 0.01  # a call is 2 microseconds

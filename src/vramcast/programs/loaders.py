@@ -7,7 +7,8 @@ evaluates or saves only after its last epoch goes through the epochs left with n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +33,10 @@ ENDED = "vramcast_ended"
 class _Reading:
     """What has happened since a loader was begun."""
 
-    loader: Any  # None: the iterator was made without one
+    # Gives None where there is none. Not the loader itself, which may keep its iterator: in such a
+    # circle the queues to its workers end first, and it waits for the workers.
+    loader: Callable[[], Any]
+    is_of_stream: bool
     num_backwards: int
     num_training_forwards: int
     num_evaluation_forwards: int
@@ -45,7 +49,8 @@ class _Reading:
     def begin(cls, watcher: Watcher, loader: Any) -> _Reading:
         watcher.new_loader()
         return cls(
-            loader,
+            (lambda: None) if loader is None else weakref.ref(loader),
+            _is_stream(loader),
             watcher.num_backwards,
             watcher.num_training_forwards,
             watcher.num_evaluation_forwards,
@@ -69,6 +74,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
             _note_few_samples(watcher, self)
             iterator = original(self)
             iterator.vramcast_reading = _Reading.begin(watcher, self)
+            watcher.data_iterators.add(iterator)
             return iterator
 
         return __iter__
@@ -86,8 +92,9 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
                 reading.num_batches += 1
                 return original(self)
             except StopIteration:
-                if reading.loader is not None and watcher.is_winding_down:
-                    setattr(reading.loader, ENDED, watcher.is_in_training_mode())
+                loader = reading.loader()
+                if loader is not None and watcher.is_winding_down:
+                    setattr(loader, ENDED, watcher.is_in_training_mode())
                 raise
 
         return __next__
@@ -96,6 +103,13 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
         yield
+
+
+def end_workers(watcher: Watcher) -> None:
+    """Those that stay for the next epoch: as Python ends, it waits 5 s for each of them."""
+    for iterator in [*watcher.data_iterators]:
+        if hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()
 
 
 def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
@@ -113,7 +127,7 @@ def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
     now_bytes = watcher.memory.allocated_bytes()
     grown_bytes, reading.last_bytes = now_bytes - reading.last_bytes, now_bytes
     # the first batches still load weights, make caches and take workspaces
-    fewest = MOST_BATCHES_OF_STREAM if _is_stream(reading.loader) else FEWEST_BATCHES
+    fewest = MOST_BATCHES_OF_STREAM if reading.is_of_stream else FEWEST_BATCHES
     if reading.num_batches < fewest:
         return False
     if grown_bytes <= 0:

@@ -103,7 +103,7 @@ class ProgramRun(ABC):
 
     def go(self) -> NoReturn:
         from vramcast.programs.launches import following_launches
-        from vramcast.programs.loaders import ending_early
+        from vramcast.programs.loaders import end_workers, ending_early
         from vramcast.programs.running import use_stdin
         from vramcast.programs.saving import not_writing_weights
         from vramcast.programs.trainers import stopping_trainers
@@ -128,6 +128,8 @@ class ProgramRun(ABC):
             self._run()
             self._see()
             self._saved.remove_stand_ins()
+            with contextlib.suppress(Exception):
+                end_workers(self.watcher)
             _run_exit_functions()
             self.deliver()
 

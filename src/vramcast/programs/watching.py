@@ -79,6 +79,8 @@ class Watcher:
     ends_itself: bool = False
     # begun again after that, with no batches: epochs that nothing is done in
     num_empty_loaders: int = 0
+    # what the program reads batches from
+    data_iterators: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     # the module that was trained last
     trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)

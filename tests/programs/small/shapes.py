@@ -1,5 +1,7 @@
 """Programs that read their data, evaluate and save in other ways, by name."""
 
+import atexit
+import multiprocessing
 import os
 import sys
 
@@ -93,6 +95,20 @@ match kind:
         model.train()
         while True:
             step(next(batches))
+    case "workers":  # that stay for the next epoch
+
+        def with_worker():
+            return DataLoader(data, 8, num_workers=1, persistent_workers=True, pin_memory=True)
+
+        def epoch():
+            for (x,) in with_worker():
+                step(x)
+
+        epoch()
+        print("workers after the epoch", len(multiprocessing.active_children()))
+        kept = with_worker()
+        iter(kept)
+        atexit.register(lambda: print("workers", len(multiprocessing.active_children())))
     case "tidies-up":  # much Python after the last step, before it evaluates
 
         def epoch():
