@@ -29,10 +29,10 @@ GPU, MOST_SECONDS = "h200", 900
 KEPT = ("peak_reserved_bytes", "peak_allocated_bytes", "peak_phase", "phases", "notes", "limits")
 
 
-def start(
-    command: list[str], program: Listed, checkouts: Path, data: Path, most_seconds: float
-) -> subprocess.CompletedProcess[str] | None:
-    """vramcast with the program's line. None after the time."""
+def prepared(
+    program: Listed, checkouts: Path, data: Path
+) -> tuple[list[str], Path, dict[str, str]]:
+    """The program's line, its folder and its environment."""
     if program.repository == OWN:
         folder, own = Path(tempfile.mkdtemp()), f"{HERE / OWN}/"
     else:
@@ -50,11 +50,19 @@ def start(
     top_of_own = [] if own else [str(top)]
     given = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(":") if path]
     extra = ":".join([*given, str(folder), *top_of_own])
+    return words, folder, {**os.environ, **AS_MEASURED, "PYTHONPATH": extra, "HF_HUB_OFFLINE": "1"}
+
+
+def start(
+    command: list[str], program: Listed, checkouts: Path, data: Path, most_seconds: float
+) -> subprocess.CompletedProcess[str] | None:
+    """vramcast with the program's line. None after the time."""
+    words, folder, environment = prepared(program, checkouts, data)
     try:
         return subprocess.run(
             [sys.executable, "-m", "vramcast", *command, "--", *words],
             cwd=folder,
-            env={**os.environ, **AS_MEASURED, "PYTHONPATH": extra, "HF_HUB_OFFLINE": "1"},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=most_seconds,

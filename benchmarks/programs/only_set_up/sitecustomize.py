@@ -1,0 +1,54 @@
+"""Python runs this first where its folder is on PYTHONPATH: ends a program as it first calls a
+model, and writes when that was.
+
+With VRAMCAST_CUDA_ON_CPU, what a program does on "cuda" is done on the CPU. The seconds that this
+file takes are not counted.
+"""
+
+import os
+import sys
+import time
+from importlib.abc import MetaPathFinder
+from importlib.util import find_spec
+
+
+class AfterTorch(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        run = spec.loader.exec_module
+
+        def run_and_change(module):
+            run(module)
+            change(module)
+
+        spec.loader.exec_module = run_and_change
+        return spec
+
+
+def change(torch):
+    began = time.time(), time.process_time()
+    if "VRAMCAST_CUDA_ON_CPU" in os.environ:
+        from vramcast.probing.cuda_on_cpu import cuda_means_cpu
+
+        kept.append(cuda_means_cpu())
+        kept[0].__enter__()
+    call = torch.nn.Module.__call__
+    own = time.time() - began[0], time.process_time() - began[1]
+
+    def end(self, *arguments, **options):
+        if next(self.parameters(), None) is None:
+            return call(self, *arguments, **options)
+        with open(os.environ["VRAMCAST_SET_UP_ENDED"] + ".new", "w") as file:
+            file.write(f"{time.time() - own[0]} {time.process_time() - own[1]}")
+        os.rename(file.name, os.environ["VRAMCAST_SET_UP_ENDED"])
+        os._exit(0)
+
+    torch.nn.Module.__call__ = end
+
+
+kept = []
+if "VRAMCAST_SET_UP_ENDED" in os.environ:
+    sys.meta_path.insert(0, AfterTorch())
