@@ -29,7 +29,7 @@ MOST_SECONDS = 300
 
 
 def set_up(program: Listed, checkouts: Path, data: Path) -> dict[str, float]:
-    """Programs that do not run without a GPU have the CPU in its place. Empty where none was seen."""
+    """Programs that need a GPU have the CPU in its place. Empty where no call was seen."""
     for more in ({}, {"VRAMCAST_CUDA_ON_CPU": "1"}):
         words, folder, environment = prepared(program, checkouts, data)
         if words[0] == "python":
