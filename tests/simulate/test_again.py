@@ -43,3 +43,18 @@ def test_it_fits_where_it_does_however_late_tensors_are_let_go(capacity: int, fi
     assert (found["fits"], found["failed_allocation_bytes"]) == (fits, None if fits else 7)
     assert "5.00 GiB to 8.00 GiB, and is 6.00 GiB by predicted times" in found["limits"][0]
     assert asked.session.gpu.kept_by_nccl.noticed_after_seconds == USUALLY
+
+
+def test_the_fastest_kernels_may_take_the_least_or_the_most_of_those_that_were_tried() -> None:
+    gpu = SimpleNamespace(fastest=None)
+
+    def run(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(peak_reserved_bytes=gpu.fastest([5 * GIB, 9 * GIB]))
+
+    asked: Any = SimpleNamespace(session=SimpleNamespace(gpu=gpu), run=run, request={})
+    shown = {"peak_reserved_bytes": 6 * GIB, **dict.fromkeys(again.BOUNDS, 6 * GIB), "limits": []}
+    found = again.with_other_kernels(asked, shown)
+    assert [found[name] for name in again.BOUNDS] == [5 * GIB, 9 * GIB]
+    assert found["peak_reserved_bytes"] == 6 * GIB
+    assert "is 6.00 GiB with those that cuDNN names first" in found["limits"][0]
+    assert gpu.fastest is None

@@ -94,7 +94,7 @@ def forecast(
         limits=[
             *trace.notes,
             *budget.limits(),
-            *timing_limit(STREAMS, least, shown.peak_reserved_bytes, most),
+            *timing_limit((least, shown.peak_reserved_bytes, most), STREAMS),
             *time_limits(trace),
         ],
         allocator_settings=budget.settings_text,
@@ -191,13 +191,16 @@ def _reserved_bounds(trace: SimulatedRun, budget: Budget, shown_bytes: int) -> t
     return min(*peaks, shown_bytes), max(*peaks, shown_bytes)
 
 
-def timing_limit(what: str, low_bytes: int, shown_bytes: int, high_bytes: int) -> list[str]:
-    if low_bytes == high_bytes:
+def timing_limit(
+    peaks_bytes: tuple[int, int, int], what: str, by: str = "by predicted times"
+) -> list[str]:
+    """The peaks are the least, that which is shown, and the most."""
+    low, shown, high = map(format_bytes, peaks_bytes)
+    if peaks_bytes[0] == peaks_bytes[2]:
         return []
-    low, shown, high = map(format_bytes, (low_bytes, shown_bytes, high_bytes))
     return [
-        f"{what} is a matter of time: the peak reserved may be {low} to {high}, and is {shown} by "
-        "predicted times, which is shown"
+        f"{what} is a matter of time: the peak reserved may be {low} to {high}, and is {shown} "
+        f"{by}, which is shown"
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 from vramcast.errors import WorkloadError
@@ -15,6 +16,7 @@ from vramcast.tracing.trace import SimulatedRun
 
 BOUNDS = "peak_reserved_bytes_low", "peak_reserved_bytes_high"
 NCCL = "when NCCL's process group lets tensors go"
+FASTEST = "which kernels are the fastest (cudnn.benchmark)"
 # What is kept adds up where steps are shorter than the time between two looks.
 MORE_STEPS = 2
 
@@ -46,8 +48,25 @@ def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
                 found = {**found, "fits": False, "failed_allocation_bytes": failed}
     finally:
         kept.noticed_after_seconds = USUALLY
+    return _within(peaks, found, NCCL)
+
+
+def with_other_kernels(job: Job, found: dict[str, Any]) -> dict[str, Any]:
+    """What it takes where the fastest kernel of every convolution is the one that takes the least
+    memory of those that cuDNN tries, or the most."""
+    gpu, peaks = job.session.gpu, [found[name] for name in BOUNDS]
+    try:
+        for gpu.fastest in (min, max):
+            with contextlib.suppress(WorkloadError):
+                peaks.append(_simulated(job).peak_reserved_bytes)
+    finally:
+        gpu.fastest = None
+    return _within(peaks, found, FASTEST, "with those that cuDNN names first")
+
+
+def _within(peaks: Sequence[int], found: dict[str, Any], *what: str) -> dict[str, Any]:
     low, high = min(peaks), max(peaks)
-    limit = timing_limit(NCCL, low, found["peak_reserved_bytes"], high)
+    limit = timing_limit((low, found["peak_reserved_bytes"], high), *what)
     bounds = dict(zip(BOUNDS, (low, high), strict=True))
     return {**found, **bounds, "limits": sorted([*found["limits"], *limit])}
 

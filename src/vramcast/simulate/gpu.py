@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,6 +62,9 @@ class SimulatedGpu:
     reads: HostReads = field(init=False)
     elapsed: Elapsed = field(init=False)
     kept_by_nccl: KeptByNccl = field(init=False)
+    has_tried_kernels: bool = False  # cuDNN has, with cudnn.benchmark
+    # the workspace of the fastest of them, by those of all; None: that of cuDNN's first choice
+    fastest: Callable[[Sequence[int]], int] | None = None
     notes: set[str] = field(default_factory=set)
     uncalibrated_kernels: set[str] = field(default_factory=set)
     # the convolutions for which cuDNN has chosen a kernel, by thread
@@ -120,6 +123,7 @@ class SimulatedGpu:
         self.library_memory.clear()
         self.world_size, self.num_communicators = 1, 0
         self.has_nccl, self.nccl_from = False, 0
+        self.has_tried_kernels = False
         self.was_timed = False
         self.graphs = CudaGraphs()
         self.compilations = None

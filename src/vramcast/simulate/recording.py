@@ -138,6 +138,7 @@ class Recording:
             attention_kernels=tuple(sorted(self.gpu.attention.used)),
             num_communicators=self.gpu.num_communicators,
             keeps_by_time=self.gpu.kept_by_nccl.was_last,
+            tries_kernels=self.gpu.has_tried_kernels,
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
             parts=allocations["phase"][original],

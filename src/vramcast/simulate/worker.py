@@ -24,7 +24,7 @@ from vramcast.records.base import plain_value
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
 from vramcast.simulate.accumulating import PASSES, accumulating
-from vramcast.simulate.again import as_eager, with_bounds
+from vramcast.simulate.again import as_eager, with_bounds, with_other_kernels
 from vramcast.simulate.build import needs_building
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
@@ -225,12 +225,19 @@ def _prediction(job: Job) -> dict[str, Any]:
 def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
     """And the ranks that have the stages of its pipeline."""
     has_trace = job.request.get("trace") is not None
-    found, is_short, stages, keeps_by_time = job.run(
-        lambda run: (*_predicted(job, run), run.pipeline_ranks, run.keeps_by_time),
+    found, is_short, stages, keeps_by_time, tries_kernels = job.run(
+        lambda run: (
+            *_predicted(job, run),
+            run.pipeline_ranks,
+            run.keeps_by_time,
+            run.tries_kernels,
+        ),
         locate_all=has_trace,
     )
     if keeps_by_time:
         found = with_bounds(job, found)
+    if tries_kernels:
+        found = with_other_kernels(job, found)
     if found["compilation"] and job.request.get("compares_eager"):
         found["compilation"] |= as_eager(job)
     return (_within_the_limit(job, found) if is_short else found), stages

@@ -183,6 +183,7 @@ class SimulatedRun:
     num_communicators: int = 0  # of NCCL, with other GPUs
     # Whether memory is given back when a clock says so: it may also be at once.
     keeps_by_time: bool = False
+    tries_kernels: bool = False  # cudnn.benchmark
     pipeline_ranks: Sequence[int] = ()  # that have the stages of a pipeline
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()

@@ -81,10 +81,14 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     workspace = _workspace_bytes(which, convolution, key)
     # torch keeps a plan for each thread, whether it was tried out or not
     plan = (threading.get_ident(), which, key, tf32)
-    if torch.backends.cudnn.benchmark and plan not in gpu.convolution_plans:
-        tried = plans.tried_bytes(which, convolution, gpu.model, _is_deterministic())
-        note(TRIED if tried is None else KEPT)
-        _try_algorithms([workspace, *(tried or tried_bytes(which, convolution))])
+    if torch.backends.cudnn.benchmark:
+        asked = plans.tried_bytes(which, convolution, gpu.model, _is_deterministic())
+        tried = [workspace, *(asked or tried_bytes(which, convolution))]
+        if plan not in gpu.convolution_plans:
+            note(TRIED if asked is None else KEPT)
+            gpu.has_tried_kernels = True
+            _try_algorithms(tried)
+        workspace = gpu.fastest(tried) if gpu.fastest else workspace
     gpu.convolution_plans.add(plan)
     scratch(workspace)
 
