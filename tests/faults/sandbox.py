@@ -121,7 +121,8 @@ class Sandbox:
             (folder / f"{name}.json").write_text(text)
         self._run_in(folder, words("calibrate --host"))
         for table in SHIPPED.glob("*.json"):
-            shutil.copy(table, folder / "cache" / "calibration")
+            copy = Path(shutil.copy(table, folder / "cache" / "calibration"))
+            copy.chmod(0o644)  # a checkout may be writable for the group, which a cache must not
         _write_configuration(folder / "config.json")
 
     def _run_in(self, folder: Path, arguments: list[str]) -> attempts.Ending:

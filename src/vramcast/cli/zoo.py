@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramcast.cli import options, zoo_search
+from vramcast.cli import options
 from vramcast.cli.command import ExitCode, assignments, command
 from vramcast.errors import UsageError
 from vramcast.units import parse_count, parse_model_size
@@ -66,6 +66,8 @@ def zoo(
             "Sizes are given but no budget.", "Add --params, for example --params 50M."
         )
     if params is None:
+        from vramcast.cli import zoo_search
+
         zoo_search.show_models(name, as_json)
         return ExitCode.DONE
     if name not in FAMILIES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from vramcast.records.prediction import BatchSizeCurve, Prediction
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
-ANSWERS = "vramcast.records.prediction"
+ANSWERS = "vramcast.records.prediction"  # imported while another process simulates
 OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
 ATTENTION_KERNELS = {"flash", "efficient", "cudnn", "math"}
 MAX_BATCH_SIZES = 10_000
@@ -237,19 +236,20 @@ def simulated(
 ) -> dict[str, Any]:
     compile_device(progress)
     progress(Progress(name))
-    # This process only waits while another simulates: it imports what the answer is read with.
-    threading.Thread(target=import_module, args=[ANSWERS], daemon=True).start()
+
+    def meanwhile() -> None:
+        import_module(ANSWERS)
 
     def tell(tried: Any) -> None:
         progress(Progress(name, detail=f"batch_size={tried['batch_size']}"))
 
     # A search runs the program many times.
     if "line" not in request or request.keys() & {"search", "batch_sizes"}:
-        return simulate(request, timeout, tell)
+        return simulate(request, timeout, tell, meanwhile=meanwhile)
     progress(Progress(name, line=OUTPUT_FOLLOWS))
     output = OutputLines(lambda line: progress(Progress(name, line=line)))
     try:
-        return simulate(request, timeout, on_output=output.receive)
+        return simulate(request, timeout, on_output=output.receive, meanwhile=meanwhile)
     finally:
         output.end()
 

@@ -173,12 +173,14 @@ class ForkServer:
         stop: Callable[[], bool] = lambda: False,
         on_output: Callable[[bytes], None] | None = None,
         family: dict[str, Any] | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> Generator[Any, None, Any]:
         """Generates the task's progress and returns the answer. Closing it ends the task.
 
         User code prints into `log`, and `on_output` gets it soon after. `stop` is asked often
         whether to end the task. A server that is kept imports what one task of a `family` has
-        imported, before the next one: by its function `task(request, names)`.
+        imported, before the next one: by its function `task(request, names)`. `meanwhile` is
+        called as soon as the task was sent.
         """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
@@ -194,6 +196,7 @@ class ForkServer:
         )
         with open_log(log) as printed:
             channel = Channel(self._sent(order, printed.fileno()), secret)
+            meanwhile()
             output = _Output(printed.fileno(), on_output)
             running = _Running(
                 channel,

@@ -139,8 +139,10 @@ def simulate(
     tell: Tell = lambda _: None,
     stop: threading.Event | None = None,
     on_output: Callable[[bytes], None] | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """The answer, with the seconds that it took. `on_output` gets what a program prints."""
+    """The answer, with the seconds that it took. `on_output` gets what a program prints;
+    `meanwhile` is called while the other process works."""
     # also refuses NaN, which compares false with everything
     if not timeout_seconds > 0:
         raise UsageError(
@@ -161,6 +163,7 @@ def simulate(
                 progress=tell,
                 stop=stop.is_set if stop else lambda: False,
                 on_output=on_output,
+                meanwhile=meanwhile,
                 family=_family({**request, "target": target}),
             )
         except TaskFailed as failure:
