@@ -70,7 +70,8 @@ def once(
     """`leaves_server`: processes that go on after the command are not waited for."""
     # what the command's own children leave behind comes here, and its time is counted
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
+    paths = filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
     started = time.perf_counter()
     process = subprocess.Popen(
         command,
