@@ -1,14 +1,16 @@
 """Fits how fast kernels run, and how long the host takes to launch them, to recorded steps.
 
-    python benchmarks/step_time/fit.py
+    python benchmarks/step_time/fit.py [--hold-out]
 
-It writes src/vramcast/forecast/timing/tables from benchmarks/convolutions and three files here.
-kernels.jsonl.gz has
+With --hold-out every fifth kernel of the families is left out, and only the errors on those are
+told. Else it writes src/vramcast/forecast/timing/tables from benchmarks/convolutions and the files
+here. kernels.jsonl.gz has
 [operator, dtype, flops, bytes, sizes, access, median seconds, how often] of the kernels of one
 profiled step of each calibration row, paired with the simulated operators one by one (pairing.py);
-operators.jsonl.gz the same of the families in operators.py and layers.py, alone.jsonl of
-memory-efficient attention, called again and again under the profiler, and generated.jsonl of
-kernels that torch.compile wrote, in profiled steps of GENERATED_IN.
+operators.jsonl.gz the same of the families in operators.py, layers.py, sequences.py and
+pictures.py (joined.py), alone.jsonl of memory-efficient attention, called again and again under the
+profiler, and generated.jsonl of kernels that torch.compile wrote, in profiled steps of
+GENERATED_IN; copies.jsonl has copies over PCIe (record.py --only copies).
 steps.jsonl.gz has for every calibration row its step times, measured in three sessions on H200
 machines, the simulated operators of a step in order, and how many Python functions it calls. The
 other rows of the suites are the test: check.py and `make accuracy` compare them.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +28,7 @@ from pathlib import Path
 import numpy as np
 from convolutions import fit_convolutions
 from not_aligned import recorded_unaligned
+from others import Kernels, fit_attention, fit_copies, fit_power, fit_recurrent, tell_errors
 from scipy.optimize import least_squares
 from steps import Step, read_kernels, read_steps
 
@@ -50,7 +54,7 @@ from vramcast.forecast.timing.pipeline import (
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, GENERATED, OperatorWork, Works
+from vramcast.tracing.work import ACCESS_NAMES, GENERATED, Works
 
 HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
@@ -61,7 +65,6 @@ WIDEST_OF_HOST = 2.45
 WIDEST_OF_ALL = 1.25
 # Assumed: of kernels that are not torch's own only the bytes are known.
 CUSTOM_SPREAD = math.log(2.5)
-PCIE_SPREAD = 0.3  # assumed: copies between host and GPU were not recorded
 # Assumed: how far the fractions of the data sheet differ on a GPU that was not measured.
 OTHER_GPU_SPREAD = 0.15
 H200 = find_gpu("h200")
@@ -95,7 +98,7 @@ HOST = {
 }
 
 
-def recorded() -> list[tuple[OperatorWork, float, int]]:
+def recorded() -> Kernels:
     """Of the families' products only those of vectors: no step has the other strange shapes."""
     families = [
         kernel
@@ -109,17 +112,12 @@ def recorded() -> list[tuple[OperatorWork, float, int]]:
     return recorded_steps() + others + families
 
 
-def recorded_steps() -> list[tuple[OperatorWork, float, int]]:
+def recorded_steps() -> Kernels:
     kernels = read_kernels("kernels.jsonl.gz")
     return [kernel for kernel in kernels if not kernel[0].operator.startswith(COUNTED_ANEW)]
 
 
-def tell(what: str, error: np.ndarray) -> None:
-    median, most = 100 * np.median(error), 100 * np.quantile(error, 0.9)
-    print(f"{what}: median error {median:.1f} %, 90 % within {most:.1f} %")
-
-
-def fit_products(kernels: list[tuple[OperatorWork, float, int]], kind: str) -> list[float]:
+def fit_products(kernels: Kernels, kind: str) -> list[float]:
     chosen = [
         (w, s)
         for w, s, _ in kernels
@@ -139,11 +137,11 @@ def fit_products(kernels: list[tuple[OperatorWork, float, int]], kind: str) -> l
     limits = ([5e-7, 0.05, 0.2, 0, 0], [1e-5, 1.3, 1.5, 3e-5, 2000])
     found = least_squares(errors, start, bounds=limits, x_scale=start, **SOFT)
     error = np.abs(found.fun)
-    tell(f"products {kind}, {len(chosen)} shapes", error)
+    tell_errors(f"products {kind}, {len(chosen)} shapes", error)
     return [float(f"{value:.4g}") for value in found.x]
 
 
-def fit_vectors(kernels: list[tuple[OperatorWork, float, int]]) -> list[float]:
+def fit_vectors(kernels: Kernels) -> list[float]:
     chosen = [
         (w, s)
         for w, s, _ in kernels
@@ -155,11 +153,11 @@ def fit_vectors(kernels: list[tuple[OperatorWork, float, int]]) -> list[float]:
         return np.array([math.log(vector_time(w, H200, known).seconds / s) for w, s in chosen])
 
     found = least_squares(errors, np.log(START_OF_VECTOR), **SOFT)
-    tell(f"products of vectors, {len(chosen)} shapes", np.abs(found.fun))
+    tell_errors(f"products of vectors, {len(chosen)} shapes", np.abs(found.fun))
     return [float(f"{value:.4g}") for value in np.exp(found.x)]
 
 
-def fit_compute(chosen: list[tuple[OperatorWork, float, int]], of_peak: float = 0.3) -> list[float]:
+def fit_compute(chosen: Kernels, of_peak: float = 0.3) -> list[float]:
     """seconds = fixed + flops / (peak x a) + bytes / (bandwidth x b)."""
     flops = np.array([w.flops / peak_flops(H200, w.precision) for w, _, _ in chosen])
     moved = np.array([w.num_bytes / H200.bandwidth_bytes_per_second for w, _, _ in chosen])
@@ -181,9 +179,7 @@ def fit_compute(chosen: list[tuple[OperatorWork, float, int]], of_peak: float = 
     return [float(f"{value:.4g}") for value in found.x]
 
 
-def fit_memory(
-    chosen: list[tuple[OperatorWork, float, int]], default: list[float] | None = None
-) -> list[float]:
+def fit_memory(chosen: Kernels, default: list[float] | None = None) -> list[float]:
     """seconds = fixed + bytes / (bandwidth x fraction).
 
     What was only seen small keeps the common fraction, and the other way round.
@@ -198,18 +194,18 @@ def fit_memory(
         return [float(f"{max(5e-7, np.median(seconds - moved / default[1])):.4g}"), default[1]]
     if default is not None and smallest > largest / 4:
         fraction = np.median(moved / np.maximum(seconds - default[0], 1e-7))
-        return [default[0], float(f"{np.clip(fraction, 0.001, 5.0):.4g}")]
+        return [default[0], float(f"{np.clip(fraction, 1e-5, 5.0):.4g}")]
 
     def errors(x: np.ndarray) -> np.ndarray:
         return np.log((x[0] + moved / x[1]) / seconds)
 
     found = least_squares(
-        errors, [2e-6, 0.6], bounds=([5e-7, 0.001], [1e-3, 5.0]), x_scale=[2e-6, 0.5], **SOFT
+        errors, [2e-6, 0.6], bounds=([5e-7, 1e-5], [1e-3, 5.0]), x_scale=[2e-6, 0.5], **SOFT
     )
     return [float(f"{value:.4g}") for value in found.x]
 
 
-def fit_units(chosen: list[tuple[OperatorWork, float, int]], known: list[float]) -> list[float]:
+def fit_units(chosen: Kernels, known: list[float]) -> list[float]:
     """The rates of kernels.memory_seconds; long kernels count more."""
     if (
         sum(w.sizes[3] > 0 and w.operator != "aten::copy_" for w, _, _ in chosen)
@@ -225,25 +221,25 @@ def fit_units(chosen: list[tuple[OperatorWork, float, int]], known: list[float])
 
     tried = [
         least_squares(errors, np.log([*known, per_unit, per_byte]), loss="soft_l1", f_scale=0.5)
-        for per_unit, per_byte in ((1e-10, 1e-11), (1e-9, 1e-10), (2e-8, 1e-9))
+        for per_unit, per_byte in ((1e-10, 1e-11), (1e-9, 1e-10), (2e-8, 1e-9), (1e-11, 1e-7))
     ]
     best = min(tried, key=lambda found: found.cost)
     return [float(f"{value:.4g}") for value in np.exp(best.x)]
 
 
-def _num_with_units(chosen: list[tuple[OperatorWork, float, int]]) -> int:
+def _num_with_units(chosen: Kernels) -> int:
     return sum(w.sizes[3] > 0 and w.operator != "aten::copy_" for w, _, _ in chosen)
 
 
-def _says_less(name: str, memory: dict[str, list[tuple[OperatorWork, float, int]]]) -> bool:
+def _says_less(name: str, memory: dict[str, Kernels]) -> bool:
     """Of a precision too few have units; those of all precisions together do."""
     whole = memory.get(name.rpartition(" ")[0], [])
     return _num_with_units(memory[name]) < FEWEST_WITH_UNITS <= _num_with_units(whole)
 
 
-def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, object]:
-    compute: dict[str, list[tuple[OperatorWork, float, int]]] = defaultdict(list)
-    memory: dict[str, list[tuple[OperatorWork, float, int]]] = defaultdict(list)
+def fit_device(kernels: Kernels) -> dict[str, object]:
+    compute: dict[str, Kernels] = defaultdict(list)
+    memory: dict[str, Kernels] = defaultdict(list)
     for kernel in kernels:
         work = kernel[0]
         if work.operator in PRODUCTS and work.flops > 0:
@@ -274,15 +270,6 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
         if "attention" in name and ("efficient" not in name or "fp32" in name)
         for k in ks
     ]
-    steps = {}
-    for name in RECURRENT:
-        chosen = [k for key, ks in compute.items() if key.startswith(f"{name} ") for k in ks]
-        if (
-            chosen
-        ):  # the work of a step is small: what takes time is that they come one after the other
-            steps[name] = float(
-                f"{np.median([s / (w.sizes[0] * w.sizes[2]) for w, s, _ in chosen]):.4g}"
-            )
     return {
         "products": {
             kind: fit_products(kernels + unaligned, kind)
@@ -293,13 +280,13 @@ def fit_device(kernels: list[tuple[OperatorWork, float, int]]) -> dict[str, obje
             **{
                 name: fit_compute(ks)
                 for name, ks in sorted(compute.items())
-                if not name.startswith(RECURRENT)
+                if not name.startswith((*RECURRENT, "aten::_scaled_dot_product"))
             },
-            **{name: [5e-6, 1.0, 1.0] for name in sorted(compute) if name.startswith(RECURRENT)},
             "attention": fit_compute(attention),
+            **fit_attention(kernels),
             "other": fit_compute([k for n, ks in compute.items() if n != GENERATED for k in ks]),
         },
-        "recurrent_step_seconds": steps,
+        "recurrent_step_seconds": fit_recurrent(kernels),
         "kernels": {
             **defaults,
             **{f"aten::copy_ transposed {name}": transposed for name in ("bf16", "fp16")},
@@ -333,7 +320,7 @@ def fit_host(rates: Rates, steps: list[Step]) -> dict[str, float]:
     found = least_squares(
         errors, start, bounds=(low, high), x_scale=start, max_nfev=25, diff_step=0.03, **SOFT
     )
-    tell(f"host, {len(chosen)} steps", np.abs(np.expm1(found.fun)))
+    tell_errors(f"host, {len(chosen)} steps", np.abs(np.expm1(found.fun)))
     return with_host(found.x)
 
 
@@ -363,7 +350,7 @@ def spreads_of_steps(rates: Rates, steps: list[Step]) -> dict[str, float]:
     return {"host": of_host, "all": widest_of_all / WITHIN_90_PERCENT}
 
 
-def spreads(kernels: list[tuple[OperatorWork, float, int]], rates: Rates) -> dict[str, float]:
+def spreads(kernels: Kernels, rates: Rates) -> dict[str, float]:
     """Standard deviations of logarithmic errors, by how well a kind of kernel is known.
 
     They are those of the median error, in which a kernel counts by its time; outliers do not.
@@ -378,7 +365,7 @@ def spreads(kernels: list[tuple[OperatorWork, float, int]], rates: Rates) -> dic
             guess = kernel_time(work, H200, without_own).seconds
             errors["default"].append((abs(math.log(guess / seconds)), seconds * count))
     found = {kind: 1.4826 * weighted_median(values) for kind, values in errors.items()}
-    return {**found, "custom": CUSTOM_SPREAD, "other_gpu": OTHER_GPU_SPREAD, "pcie": PCIE_SPREAD}
+    return {**found, "custom": CUSTOM_SPREAD, "other_gpu": OTHER_GPU_SPREAD}
 
 
 def weighted_median(values: list[tuple[float, float]]) -> float:
@@ -386,15 +373,39 @@ def weighted_median(values: list[tuple[float, float]]) -> float:
     return float(ordered[np.searchsorted(weights.cumsum(), weights.sum() / 2)])
 
 
+def tell_left_out(left_out: Kernels, rates: Rates) -> None:
+    errors = defaultdict(list)
+    for work, seconds, _ in left_out:
+        error = abs(math.log(kernel_time(work, H200, rates).seconds / seconds))
+        errors[kernel_class(work, rates)].append(error)
+        errors[work.operator].append(error)
+    for name, found in sorted(errors.items()):
+        tell_errors(f"left out: {name}, {len(found)}", np.array(found))
+
+
 def main() -> None:
     kernels, steps = recorded(), read_steps("steps.jsonl.gz")
+    if sys.argv[1:] == ["--hold-out"]:
+        first = len(recorded_steps())
+        rates = Rates(
+            gpu="",
+            torch_version="2.11",
+            host={},
+            copies={},
+            **fit_device([k for number, k in enumerate(kernels) if number < first or number % 5]),
+        )
+        tell_left_out([k for n, k in enumerate(kernels) if n >= first and not n % 5], rates)
+        return
     polynomials, of_convolutions = fit_convolutions()
+    copies, of_copies = fit_copies()
     rates = Rates(
         gpu=H200.full_name,
         torch_version="2.11.0+cu130",
         calibrated_on=sorted([*(step.row for step in steps), *GENERATED_IN]),
         num_kernels=sum(often for _, _, often in kernels),
         convolutions=polynomials,
+        copies=copies,
+        power=fit_power(),
         host={},
         host_name=HOST_NAME,
         host_step_seconds=HOST_STEP_SECONDS,
@@ -403,7 +414,12 @@ def main() -> None:
     rates = replace(rates, host=fit_host(rates, steps))
     # how far an operator may be off that nobody recorded: the families have strange ones
     unknown = spreads(recorded_steps(), rates)["default"]
-    found = {**spreads(kernels, rates), "default": unknown, "convolutions": of_convolutions}
+    found = {
+        **spreads(kernels, rates),
+        "default": unknown,
+        "convolutions": of_convolutions,
+        **of_copies,
+    }
     rates = replace(rates, spread=found)
     spread = {**rates.spread, **spreads_of_steps(rates, steps)}
     rates = replace(rates, spread={kind: round(v, 4) for kind, v in sorted(spread.items())})

@@ -40,6 +40,7 @@ class Gpu:
     context_bytes: PositiveInt
     # to all others of its machine together, in one direction; None: they talk over PCIe
     nvlink_bytes_per_second: Positive | None = None
+    power_watts: Positive | None = None  # what it may take; None: not looked at
     source: str
     # total and context were read from this GPU; else the context is an estimate
     measured: bool = False

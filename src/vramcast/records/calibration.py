@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from vramcast.records.base import AboveZero, Bytes, Count, Number, Record
+from vramcast.records.base import AboveZero, Bytes, Count, Number, Part, Record
 
 TorchVersion = Annotated[str, Meta(pattern=r"^\d+\.\d+")]
 ConvolutionKey = Annotated[
@@ -41,6 +41,13 @@ class HostSpeed(Record, kind="speed of a host"):
     source: str = "calibrated"
 
 
+class Power(Part):
+    idle_watts: AboveZero  # at the highest clock
+    joules_per_flop: dict[str, Number]  # by precision, at the highest clock
+    joules_per_byte: Number
+    teraflops_of_multiprocessor: AboveZero  # in bf16 by its data sheet: the highest clock
+
+
 class Rates(Record, kind="table of rates"):
     """What the numbers of a list mean is in forecast/timing/rates.py."""
 
@@ -53,7 +60,11 @@ class Rates(Record, kind="table of rates"):
     products: dict[str, list[Number]]
     # attention, convolutions and recurrent layers, by operator and precision
     compute: dict[str, list[Number]]
-    recurrent_step_seconds: dict[str, Number]
+    # of one step of one matrix: seconds, and the powers of width and batch that they grow with
+    recurrent_step_seconds: dict[str, list[Number]]
+    # "to pinned", "from pageable": seconds of a copy over PCIe, and bytes a second
+    copies: dict[str, list[Number]]
+    power: Power | None = None
     # "forward dense": least and greatest value of a polynomial, then its coefficients
     convolutions: dict[str, list[Number]] = field(default_factory=dict)
     host: dict[str, Number]  # seconds on the host by kind of operator

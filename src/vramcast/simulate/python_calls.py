@@ -18,8 +18,8 @@ import torch
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 # Python that runs on the simulated device only: what a real GPU has compiled kernels for.
-_OF_META_KERNELS = ("_meta_registrations", "_prims", "_refs", "_decomp", "_subclasses", "_library")
-_HIDDEN = (_PACKAGE, *(_TORCH + name for name in (*_OF_META_KERNELS, "library.py", "fx" + os.sep)))
+_OF_META_KERNELS = ("_meta_registrations", "_prims", "_refs", "_decomp", "_subclasses")
+_HIDDEN = _PACKAGE, *(_TORCH + name for name in (*_OF_META_KERNELS, "_library/fake", "library.py"))
 # Ours that call the program's own functions.
 _PASSED_THROUGH = {
     *(("locations.py", "__call__"), ("backward_threads.py", "run_to_the_end")),

@@ -4,7 +4,7 @@ work, all others by their bytes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vramcast.forecast.timing.communication import COLLECTIVE
@@ -29,13 +29,7 @@ _PRODUCTS = (
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-
-
-# Copies between host and GPU: usual for a PCIe 5 slot, not recorded here. Memory that is not pinned
-# goes through a buffer of the driver's.
-COPY_SECONDS = 1e-5
-PINNED_BYTES_PER_SECOND = 50e9
-PAGEABLE_BYTES_PER_SECOND = 8e9
+ATTENTION_RATES = 7  # of attention whose tiles are known
 
 
 # Of a kernel that is not torch's own only the bytes are known. It was worth writing by hand, so it
@@ -53,8 +47,10 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if not work.has_kernel or work.operator.startswith(COLLECTIVE):
         return KernelTime(0.0, 0.0)
     if crosses(work):
-        rate = PINNED_BYTES_PER_SECOND if work.sizes[1] else PAGEABLE_BYTES_PER_SECOND
-        return KernelTime(COPY_SECONDS + work.num_bytes / rate, 0.0)
+        seconds, bytes_per_second = rates.copies[f"{_way(work)} {_memory_kind(work)}"]
+        return KernelTime(seconds + work.num_bytes / bytes_per_second, 0.0)
+    if work.operator in RECURRENT:
+        return KernelTime(recurrent_seconds(work, rates.recurrent_step_seconds), 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         in_tiles = product_time(work, gpu, rates.products[product_kind(work)])
         if not is_of_vector(work):
@@ -73,6 +69,21 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 def crosses(work: OperatorWork) -> bool:
     """A copy between host and GPU. native/work.h: sizes[0] is 1 from the host and 2 to it."""
     return work.operator == "aten::copy_" and work.sizes[0] > 0 and work.num_bytes > 0
+
+
+def _way(work: OperatorWork) -> str:
+    return "to" if work.sizes[0] == 1 else "from"
+
+
+def _memory_kind(work: OperatorWork) -> str:
+    """Of the host. Memory that is not pinned goes through a buffer of the driver's."""
+    return "pinned" if work.sizes[1] else "pageable"
+
+
+def recurrent_seconds(work: OperatorWork, known: Mapping[str, Sequence[float]]) -> float:
+    seconds, of_width, of_batch = known[work.operator]
+    steps, batch, matrices, width = work.sizes
+    return steps * matrices * seconds * width**of_width * max(1, batch) ** of_batch
 
 
 def is_of_vector(work: OperatorWork) -> bool:
@@ -116,15 +127,44 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
     return KernelTime(fixed + max(best, memory), best if best > memory else 0.0)
 
 
+def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:
+    """Blocks go through whole tiles, however short the sequences are; few leave most of the GPU
+    idle."""
+    fixed, of_peak, of_bandwidth, each, *tile = known
+    flops, blocks = attention_in_tiles(work, *map(int, tile))
+    compute = flops / (peak_flops(gpu, work.precision) * of_peak)
+    compute *= max(1.0, gpu.num_multiprocessors / blocks)
+    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    seconds = fixed + max(compute, memory) + blocks * each
+    return KernelTime(seconds, compute if compute > memory else 0.0)
+
+
+def attention_in_tiles(
+    work: OperatorWork, tile_rows: int, tile_columns: int, tile_width: int
+) -> tuple[float, int]:
+    """Operations, and blocks: of queries, in backward of keys. A causal mask leaves tiles out."""
+    batch, rows, columns, width = work.sizes
+    is_backward = work.operator.endswith("backward")
+    down, right = math.ceil(rows / tile_rows), math.ceil(columns / tile_columns)
+    one = 2.0 * (5 if is_backward else 2) * batch
+    tiles = down * right
+    if work.flops < 0.75 * one * rows * columns * width:
+        reach = tile_rows / tile_columns
+        tiles = sum(min(right, math.ceil((row + 1) * reach)) for row in range(down))
+    padded = math.ceil(width / tile_width) * tile_width
+    flops = one * tiles * tile_rows * tile_columns * padded
+    return flops, batch * (right if is_backward else down)
+
+
 def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     kind = next((kind for kind in (GENERATED, "attention") if kind in work.operator), "other")
     known = rates.compute.get(f"{work.operator} {work.precision}", rates.compute[kind])
+    if len(known) == ATTENTION_RATES:
+        return attention_time(work, gpu, known)
     fixed, of_peak, of_bandwidth = known
-    step_seconds = rates.recurrent_step_seconds.get(work.operator, 0.0)
     compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    steps = work.sizes[0] * work.sizes[2] * step_seconds if work.operator in RECURRENT else 0.0
-    return KernelTime(fixed + steps + compute + memory, compute if compute > memory else 0.0)
+    return KernelTime(fixed + compute + memory, compute if compute > memory else 0.0)
 
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
@@ -132,7 +172,7 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
     if not work.is_known:
         return "custom"
     if crosses(work):
-        return "pcie"
+        return _memory_kind(work)
     if GENERATED in work.operator:
         return "generated"
     if work.flops > 0:

@@ -23,6 +23,7 @@ WITHOUT_KERNEL = (
 )
 # Of the first tensor only elements that another one names are read, or read and written.
 NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2, "index_add": 2, "index_reduce": 2}
+SCANS = ("cum", "logcum", "_logcum")
 # c10::ScalarType
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
@@ -44,10 +45,11 @@ def work_of(
     if name in NAMED_ELEMENTS:
         num_bytes, sizes = _moved_by_name(name, arguments, result)
     elif units := _units(name, named):
-        sizes = 0, 0, 0, units
+        sizes = int(_is_across(name, named)), 0, 0, units
     # adding at positions that may be repeated sorts them first; channels last have other kernels
     is_other = "batch_norm" in name and _is_channels_last(named["x"])
-    is_slow = _crosses_rows(name, named) or bool(named.get("accumulate"))
+    is_slow = _is_across(name, named) and _threads_of_row(name, named) > 1
+    is_slow = is_slow or bool(named.get("accumulate"))
     access = STRIDED if is_slow or is_other else PLAIN
     return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
 
@@ -61,12 +63,13 @@ def uses_tf32(name: str) -> bool:
     return bool(kind) and torch._C._get_fp32_precision_getter("cuda", kind) == "tf32"
 
 
-def _crosses_rows(name: str, named: Mapping[str, Any]) -> bool:
-    """A softmax over another dimension than the last has a kernel that is ten times slower."""
-    if "softmax" not in name:
+def _is_across(name: str, named: Mapping[str, Any]) -> bool:
+    """A softmax or a running sum over another dimension than the last has a kernel of its own."""
+    x = named.get("x", named.get("grad"))
+    if not ("softmax" in name or name.startswith(SCANS)) or not x.dim():
         return False
-    x, dim = named["grad" if "backward" in name else "x"], named["dim"]
-    return x.dim() > 0 and math.prod(x.shape[dim % x.dim() + 1 :]) > 1
+    dim = named["dim"] % x.dim() + 1
+    return math.prod(x.shape[dim:]) > 1 if "softmax" in name else dim < x.dim()
 
 
 def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Sizes]:
@@ -168,10 +171,33 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
         return int(named["N"] * named["group"])
     if "normalized_shape" in named:
         return x.numel() // max(1, math.prod(named["normalized_shape"]))
-    if _crosses_rows(name, named):
-        return 0  # by its bytes: it is slow with few units and with many
-    is_along = "softmax" in name or name.startswith(("sort", "cum", "logcum", "_logcum"))
-    return x.numel() // x.shape[named.get("dim", -1)] if is_along and x.dim() else 0
+    if not x.dim() or not ("softmax" in name or name.startswith(("sort", *SCANS))):
+        return 0
+    length = int(x.shape[named.get("dim", -1)])
+    rows = x.numel() // length
+    if _is_across(name, named):
+        return rows * _threads_of_row(name, named)
+    return _blocks_of_scan(rows, length) if name.startswith(SCANS) else rows
+
+
+def _threads_of_row(name: str, named: Mapping[str, Any]) -> int:
+    """SoftMax.cu, SpatialSoftMax_getBlockSize: where a block has room beside neighbours, several
+    threads share a row, and read what are not neighbours in memory."""
+    x, dim = named.get("x", named.get("grad")), named["dim"]
+    length, inner = x.shape[dim], math.prod(x.shape[dim % x.dim() + 1 :])
+    if "softmax" not in name or inner > 64 or length < 64:
+        return 1
+    return int(1 << min(1024 // inner, length).bit_length() - 1)
+
+
+def _blocks_of_scan(rows: int, length: int) -> int:
+    """ScanUtils.cuh, get_log_num_threads_x_inner_scan: 512 threads, shared among rows in the ratio
+    of their number to their length. Its unsigned subtraction wraps round: many short rows have a
+    block each. A single row is cub's."""
+    if rows == 1:
+        return 0
+    logarithm = (9 + (length - 1).bit_length() - (rows - 1).bit_length()) % (1 << 32) // 2
+    return math.ceil(rows / (512 >> min(max(4, logarithm), 9)))
 
 
 def _recurrent(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:

@@ -1,0 +1,143 @@
+"""Fits attention, recurrent networks and copies over PCIe to recordings. Used by fit.py."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import defaultdict
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import least_squares
+
+from vramcast.forecast.timing.kernels import RECURRENT, attention_in_tiles, attention_time
+from vramcast.forecast.timing.rates import peak_flops
+from vramcast.hardware.gpus import find_gpu
+from vramcast.records.calibration import Power
+from vramcast.tracing.work import OperatorWork
+
+H200 = find_gpu("h200")
+SIXTEEN_BITS = ("bf16", "fp16")
+ROWS, COLUMNS, WIDTHS = (16, 64, 128), (16, 64, 128), (16, 32, 64)
+START = (5e-6, 0.4, 0.5, 1e-9)
+FEWEST = 20
+SHORTEST = 5e-6  # less is a kernel that the profiler lost
+LARGE_COPY = 1 << 18
+PRODUCT, COPIED = (8192, 14336, 4096), 1 << 28  # of sustained.py
+HERE = Path(__file__).parent
+Kernels = list[tuple[OperatorWork, float, int]]
+
+
+def fit_attention(kernels: Kernels) -> dict[str, list[float]]:
+    """By operator and precision; those of 16 bits are equally fast."""
+    groups: dict[tuple[str, bool], Kernels] = defaultdict(list)
+    for kernel in kernels:
+        work = kernel[0]
+        if "scaled_dot_product" in work.operator and work.flops > 0:
+            groups[work.operator, work.precision in SIXTEEN_BITS].append(kernel)
+    found = {}
+    for (operator, is_short), chosen in sorted(groups.items()):
+        if len(chosen) < FEWEST:
+            continue
+        tiles = product(ROWS, COLUMNS, WIDTHS)
+        _, known = min((_fit_tile(chosen, tile) for tile in tiles), key=lambda each: each[0])
+        errors = [abs(math.log(attention_time(w, H200, known).seconds / s)) for w, s, _ in chosen]
+        precisions = SIXTEEN_BITS if is_short else ("fp32",)
+        tell_errors(f"{operator} {precisions[0]}, {len(chosen)}, tiles {known[4:]}", errors)
+        found |= {f"{operator} {precision}": known for precision in precisions}
+    return found
+
+
+def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float]]:
+    counts = [attention_in_tiles(work, *tile) for work, _, _ in chosen]
+    blocks = np.array([count for _, count in counts], float)
+    peaks = np.array([peak_flops(H200, work.precision) for work, _, _ in chosen])
+    compute = np.array([flops for flops, _ in counts]) / peaks
+    compute *= np.maximum(1.0, H200.num_multiprocessors / blocks)
+    memory = np.array([w.num_bytes for w, _, _ in chosen]) / H200.bandwidth_bytes_per_second
+    seconds = np.array([s for _, s, _ in chosen])
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        fixed, of_peak, of_bandwidth, each = np.exp(x)
+        found = fixed + np.maximum(compute / of_peak, memory / of_bandwidth) + blocks * each
+        return np.log(found / seconds)
+
+    best = least_squares(errors, np.log(START), loss="soft_l1", f_scale=0.1)
+    return best.cost, [*(float(f"{value:.4g}") for value in np.exp(best.x)), *map(float, tile)]
+
+
+def fit_recurrent(kernels: Kernels) -> dict[str, list[float]]:
+    """Of a step of one matrix: seconds x width^a x batch^b. What takes time is that steps come one
+    after the other, not the work in them."""
+    found = {}
+    for operator in RECURRENT:
+        chosen = [(w, s) for w, s, _ in kernels if w.operator == operator and s > SHORTEST]
+        wanted = np.array([math.log(s / (w.sizes[0] * w.sizes[2])) for w, s in chosen])
+        inputs = np.array([[1, math.log(w.sizes[3]), math.log(w.sizes[1])] for w, _ in chosen])
+        best = least_squares(
+            lambda x, inputs=inputs, wanted=wanted: inputs @ x - wanted,
+            [-15.0, 0.8, 0.1],
+            loss="soft_l1",
+            f_scale=0.3,
+        )
+        tell_errors(f"{operator}, {len(chosen)}", np.abs(best.fun))
+        first, *powers = best.x
+        found[operator] = [float(f"{value:.4g}") for value in (math.exp(first), *powers)]
+    return found
+
+
+def fit_copies() -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Seconds of each and bytes a second, and how far large ones lie from that."""
+    names = {
+        f"{way} {kind}": f"copy {way} the GPU, {kind}{more}"
+        for way in ("to", "from")
+        for kind, more in (("pinned", " non_blocking"), ("pageable", ""))
+    }
+    lines = list(map(json.loads, (HERE / "copies.jsonl").read_text().splitlines()))
+    rates, errors = {}, defaultdict(list)
+    for name, recorded in names.items():
+        chosen = [(c["num_bytes"], c["seconds"]) for c in lines if c.get("name") == recorded]
+        moved, seconds = (np.array(column, float) for column in zip(*chosen, strict=True))
+        best = least_squares(
+            lambda x, moved=moved, seconds=seconds: np.log(
+                (np.exp(x[0]) + moved / np.exp(x[1])) / seconds
+            ),
+            [math.log(3e-6), math.log(3e10)],
+            loss="soft_l1",
+            f_scale=0.1,
+        )
+        rates[name] = [float(f"{value:.4g}") for value in np.exp(best.x)]
+        errors[name.split()[1]] += np.abs(best.fun)[moved >= LARGE_COPY].tolist()
+    return rates, {kind: 1.4826 * float(np.median(found)) for kind, found in errors.items()}
+
+
+def fit_power() -> Power:
+    """From loads that were on for a part of the time, at the highest clock, and from copies."""
+    lines = list(map(json.loads, (HERE / "sustained.jsonl").read_text().splitlines()))
+    whole = {line["load"]: line for line in lines if "bursts" in line}
+    parts = [(c["share"], c["watts"]) for c in lines if c.get("load") == "product" and "share" in c]
+    watts, idle = np.polyfit(*zip(*parts, strict=True), 1)
+    burst = float(np.median(whole["product"]["bursts"]))
+    copied = 2.0 * 4 * COPIED / np.median(whole["copy"]["bursts"])
+    per_byte = (whole["copy"]["watts"] - idle) / copied
+    m, n, k = PRODUCT
+    moved = 2 * (m * k + n * k + m * n) * per_byte
+    per_flop = (watts * burst - moved) / whole["product"]["flops"]
+    plain = whole["product fp32"]
+    seconds = float(np.median(plain["quarters"]))
+    of_fp32 = (plain["watts"] - idle) * seconds / plain["flops"]
+    # assumed: tensor cores take as much in a second in every precision
+    per = {"bf16": 1.0, "fp16": 1.0, "tf32": 2.0, "fp8": 0.5}
+    joules = {name: float(f"{per_flop * times:.4g}") for name, times in per.items()}
+    return Power(
+        idle_watts=round(float(idle), 1),
+        joules_per_flop={**joules, "fp32": float(f"{of_fp32:.4g}")},
+        joules_per_byte=float(f"{per_byte:.4g}"),
+        teraflops_of_multiprocessor=1e-12 * peak_flops(H200, "bf16") / H200.num_multiprocessors,
+    )
+
+
+def tell_errors(what: str, error: object) -> None:
+    median, most = 100 * np.median(error), 100 * np.quantile(error, 0.9)
+    print(f"{what}: median error {median:.1f} %, 90 % within {most:.1f} %")
