@@ -47,7 +47,8 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if not work.has_kernel or work.operator.startswith(COLLECTIVE):
         return KernelTime(0.0, 0.0)
     if crosses(work):
-        seconds, bytes_per_second = rates.copies[f"{_way(work)} {_memory_kind(work)}"]
+        way = "to" if work.sizes[0] == 1 else "from"
+        seconds, bytes_per_second = rates.copies[f"{way} {_memory_kind(work)}"]
         return KernelTime(seconds + work.num_bytes / bytes_per_second, 0.0)
     if work.operator in RECURRENT:
         return KernelTime(recurrent_seconds(work, rates.recurrent_step_seconds), 0.0)
@@ -71,12 +72,7 @@ def crosses(work: OperatorWork) -> bool:
     return work.operator == "aten::copy_" and work.sizes[0] > 0 and work.num_bytes > 0
 
 
-def _way(work: OperatorWork) -> str:
-    return "to" if work.sizes[0] == 1 else "from"
-
-
 def _memory_kind(work: OperatorWork) -> str:
-    """Of the host. Memory that is not pinned goes through a buffer of the driver's."""
     return "pinned" if work.sizes[1] else "pageable"
 
 
@@ -128,8 +124,7 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
 
 
 def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:
-    """Blocks go through whole tiles, however short the sequences are; few leave most of the GPU
-    idle."""
+    """In whole tiles, however short the sequences; few blocks leave most of the GPU idle."""
     fixed, of_peak, of_bandwidth, each, *tile = known
     flops, blocks = attention_in_tiles(work, *map(int, tile))
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
@@ -142,7 +137,7 @@ def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> Kern
 def attention_in_tiles(
     work: OperatorWork, tile_rows: int, tile_columns: int, tile_width: int
 ) -> tuple[float, int]:
-    """Operations, and blocks: of queries, in backward of keys. A causal mask leaves tiles out."""
+    """Operations, and blocks: of queries, backward of keys."""
     batch, rows, columns, width = work.sizes
     is_backward = work.operator.endswith("backward")
     down, right = math.ceil(rows / tile_rows), math.ceil(columns / tile_columns)

@@ -24,12 +24,12 @@ from vramcast.forecast.timing.kernels import (
     kernel_class,
     kernel_time,
 )
-from vramcast.forecast.timing.power import clock_of, joules_of
+from vramcast.forecast.timing.power import clock_of
 from vramcast.forecast.timing.rates import peak_flops, rates_here
 from vramcast.forecast.timing.streams import has_streams, period_of_streams
 from vramcast.hardware.gpus import Gpu
 from vramcast.hardware.links import Fabric
-from vramcast.records.calibration import Power, Rates
+from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
 from vramcast.tracing.work import GENERATED, PHASES, REPLAYED, OperatorWork, Works
 
@@ -61,9 +61,9 @@ def forecast_step(
     by_compute = works.each(lambda work: _seconds_of_arithmetic(kernel_time(work, gpu, rates)))
     between = works.each(lambda work: _between_gpus(work, fabric))
     costs = host_costs(works, num_python_calls, rates)
-    if rates.power is not None and gpu.power_watts is not None:
+    if rates.power:
         seconds = period_seconds(works, kernel_seconds + between, costs, rates)
-        clock = _clock(works, _sum(by_compute), seconds, gpu, rates.power)
+        clock = clock_of(works, _sum(by_compute), seconds, gpu, rates.power)
         kernel_seconds = kernel_seconds + by_compute * (1 / clock - 1)
         by_compute = by_compute / clock
     device_seconds = _sum(kernel_seconds)
@@ -95,12 +95,6 @@ def forecast_step(
         host=rates.host_name,
         communication=communication,
     )
-
-
-def _clock(works: Works, by_compute: float, seconds: float, gpu: Gpu, power: Power) -> float:
-    arithmetic = _sum(works.each(lambda work: joules_of(work, gpu, power)[0]))
-    moving = _sum(works.each(lambda work: joules_of(work, gpu, power)[1]))
-    return clock_of(arithmetic, moving, by_compute, seconds, gpu, power)
 
 
 def _between_gpus(work: OperatorWork, fabric: Fabric | None) -> float:

@@ -181,8 +181,7 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
 
 
 def _threads_of_row(name: str, named: Mapping[str, Any]) -> int:
-    """SoftMax.cu, SpatialSoftMax_getBlockSize: where a block has room beside neighbours, several
-    threads share a row, and read what are not neighbours in memory."""
+    """SoftMax.cu, SpatialSoftMax_getBlockSize: with few neighbours, threads share a row."""
     x, dim = named.get("x", named.get("grad")), named["dim"]
     length, inner = x.shape[dim], math.prod(x.shape[dim % x.dim() + 1 :])
     if "softmax" not in name or inner > 64 or length < 64:
@@ -191,9 +190,8 @@ def _threads_of_row(name: str, named: Mapping[str, Any]) -> int:
 
 
 def _blocks_of_scan(rows: int, length: int) -> int:
-    """ScanUtils.cuh, get_log_num_threads_x_inner_scan: 512 threads, shared among rows in the ratio
-    of their number to their length. Its unsigned subtraction wraps round: many short rows have a
-    block each. A single row is cub's."""
+    """ScanUtils.cuh, get_log_num_threads_x_inner_scan, whose unsigned subtraction wraps round: many
+    short rows have a block each. A single row is cub's."""
     if rows == 1:
         return 0
     logarithm = (9 + (length - 1).bit_length() - (rows - 1).bit_length()) % (1 << 32) // 2
