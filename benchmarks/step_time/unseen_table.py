@@ -136,10 +136,9 @@ def summary(steps: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["predict"]:
-        return predict(Path(sys.argv[2]))
-    if sys.argv[1:2] == ["measured"]:
-        return add_measured(Path(sys.argv[2]))
+    if len(sys.argv) > 1:
+        {"predict": predict, "measured": add_measured}[sys.argv[1]](Path(sys.argv[2]))
+        return
     steps = [step for step in read().values() if "measured" in step]
     columns = ("step", "measured", "predicted", "error", "range", "inside", "kernels, error")
     rows = table((*columns, "calls: real, simulated", "GPU"), [row(step) for step in steps])
