@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
+from typing import Any
 
 import vramcast
+from vramcast.simulate.kernels.recurrent_workspace import (
+    Recurrent,
+    reserve_bytes,
+    workspace_bytes,
+)
 
 WORKLOAD = """
 import torch
@@ -46,3 +54,39 @@ def test_shorter_samples_take_fewer_operations_and_less_memory(tmp_path: Path) -
     assert long.step and short.step
     assert short.step.flops == long.step.flops / 2
     assert short.peak_allocated_bytes < long.peak_allocated_bytes
+
+
+RECORDED = Path(__file__).parents[2] / "benchmarks/libraries/recurrent-h200-torch-2.11.jsonl.gz"
+ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+
+
+def _described(case: dict[str, Any]) -> Recurrent:
+    lengths = case["lengths"]
+    same = {name: case[name] for name in ("kind", "hidden", "layers", "directions")}
+    return Recurrent(
+        **same,
+        item_bytes=ITEM_BYTES[case["dtype"]],
+        input_size=case["input"],
+        batch=len(lengths),
+        steps=lengths[0],
+        all_steps=sum(lengths),
+        dropout=case["dropout"] > 0,
+        is_half=case["dtype"] == "fp16",
+        is_packed=case["packed"],
+        is_training=case["train"],
+    )
+
+
+def test_cudnn_takes_as_much_for_packed_samples_as_it_took_on_an_h200() -> None:
+    with gzip.open(RECORDED, "rt") as file:
+        cases = [json.loads(line) for line in file]
+    right = []
+    for case in cases:
+        if not case["packed"] or case["proj"]:
+            continue
+        network, taken = _described(case), case["forward"]
+        errors = [workspace_bytes(network, backward=False) - taken[-1 - case["train"]]]
+        if case["train"]:
+            errors.append(reserve_bytes(network) - taken[-1])
+        right.append(all(abs(error) <= 64 for error in errors))
+    assert len(right) > 1900 and sum(right) / len(right) > 0.99

@@ -2,7 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from vramcast.workload import name_of
 
 # Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
 MEASURE_STEPS = 12
+# Where memory adds up until the host is as far ahead of the GPU as it can be, a row says how many.
 # Without its other ranks, the time of a step is not what it would be: memory needs few.
 FEW_STEPS = {"distributed": 4}
 
@@ -29,17 +30,21 @@ def _read() -> dict[str, list[SuiteRow]]:
     data = tomllib.loads(Path(__file__).with_name("suites.toml").read_text())
 
     def row(
-        title: str, /, workload: str | list[str], allocator: str | None = None, **knobs: Any
+        title: str,
+        suite: str,
+        /,
+        workload: str | list[str],
+        allocator: str | None = None,
+        measure_steps: int | None = None,
+        **knobs: Any,
     ) -> SuiteRow:
-        if isinstance(workload, list):
-            return SuiteRow(title, name_of(workload), knobs, allocator, tuple(workload))
-        return SuiteRow(title, data["workloads"].get(workload, workload), knobs, allocator)
+        steps = measure_steps or FEW_STEPS.get(suite, MEASURE_STEPS)
+        line = tuple(workload) if isinstance(workload, list) else ()
+        name = name_of(line) if line else data["workloads"].get(workload, workload)
+        return SuiteRow(title, name, knobs, allocator, line, steps)
 
     return {
-        suite: [
-            replace(row(name, **values), measure_steps=FEW_STEPS.get(suite, MEASURE_STEPS))
-            for name, values in rows.items()
-        ]
+        suite: [row(name, suite, **values) for name, values in rows.items()]
         for suite, rows in data["suites"].items()
     }
 

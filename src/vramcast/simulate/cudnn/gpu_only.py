@@ -6,11 +6,15 @@ than without, it was always one of these (in 33,318 plans).
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 from collections.abc import Sequence
 from enum import Enum, auto
+from functools import cache
 
 from vramcast.allocator.blocks import round_up
+from vramcast.hardware.calibration.table import SHIPPED
 from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
     FORWARD,
@@ -44,6 +48,8 @@ METHODS = {
         17: Method.WINOGRAD,
     },
 }
+# made by benchmarks/convolutions/products.py
+PRODUCTS = SHIPPED / "convolutions-by-cublas.json.gz"
 # A kernel that is compiled when it is used, which the driver does: all else about it is right.
 NEEDS_DRIVER = "loadDLL"
 # the depthwise weight gradient with partial sums: channels are padded, and eight sums are kept
@@ -80,11 +86,27 @@ def _may_round(c: Convolution) -> bool:
 
 def _cublas_bytes(which: int, c: Convolution) -> int:
     """A weight gradient for each image, to be added up. One product of all images is split."""
+    sizes = c.x[0], *c.weight[:2], math.prod(c.x[2:])
+    own_bytes = _products().get(product_key(which, c.dtype, c.channels_last, *sizes), 0)
     if which != WEIGHT_GRADIENT:
-        return 0
+        return own_bytes
     if c.channels_last:
         raise Unknown
-    return c.x[0] * math.prod(c.weight) * 4
+    return c.x[0] * math.prod(c.weight) * 4 + own_bytes
+
+
+def product_key(
+    which: int, dtype: str, channels_last: bool, batch: int, rows: int, channels: int, area: int
+) -> str:
+    """Of a 1 x 1 convolution; in PRODUCTS are the bytes of those that take some."""
+    return f"{which} {dtype} {channels_last:d} {batch}x{rows}x{channels}x{area}"
+
+
+@cache
+def _products() -> dict[str, int]:
+    with gzip.open(PRODUCTS, "rt") as file:
+        found: dict[str, int] = json.load(file)
+    return found
 
 
 def _depthwise_bytes(engine: int, reasons: Sequence[str], c: Convolution, which: int) -> int | None:

@@ -17,16 +17,15 @@ DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
 GRU_ACTIVATIONS, GRU_GATES = 5, 3
 KINDS = ("RNN", "RNN", "LSTM", "GRU")  # by torch's mode: relu, tanh, LSTM, GRU
 UNMEASURED = (
-    "cuDNN's recurrent workspaces were measured for equal lengths and no projection; "
-    "here they are an estimate"
+    "cuDNN's workspaces of recurrent networks with projections were not measured: "
+    "they are an estimate"
 )
 
 
-def _describe(x: Tensor, arguments: dict[str, Any]) -> Recurrent:
+def _describe(x: Tensor, arguments: dict[str, Any], is_training: bool = True) -> Recurrent:
     """x is [time, batch, features], or packed: [all steps, features]."""
     batch_sizes, layers = arguments["batch_sizes"], arguments["num_layers"]
-    dropout = arguments["dropout"] > 0
-    if batch_sizes or arguments["proj_size"] or (dropout and layers > 2):
+    if arguments["proj_size"]:
         note(UNMEASURED)
     steps, batch = (len(batch_sizes), batch_sizes[0]) if batch_sizes else x.shape[:2]
     return Recurrent(
@@ -39,8 +38,10 @@ def _describe(x: Tensor, arguments: dict[str, Any]) -> Recurrent:
         steps=steps,
         all_steps=x.shape[0] if batch_sizes else steps * batch,
         directions=2 if arguments["bidirectional"] else 1,
-        dropout=dropout,
+        dropout=arguments["dropout"] > 0,
         is_half=x.dtype == torch.float16,
+        is_packed=bool(batch_sizes),
+        is_training=is_training,
     )
 
 
@@ -88,7 +89,7 @@ def forward(
     if train and others["dropout"]:
         _make_dropout_state()
     x = _time_first(x, batch_first)
-    described = _describe(x, others)
+    described = _describe(x, others, train)
     states, width = described.layers * described.directions, others["proj_size"] or described.hidden
     out = new(*x.shape[:-1], width * described.directions, dtype=x.dtype)
     hy = new(states, described.batch, width, dtype=x.dtype)

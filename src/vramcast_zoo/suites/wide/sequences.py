@@ -163,11 +163,12 @@ def sentence_embedding(*, batch_size: int = 64, seq_len: int = 128) -> Step:
     return training_step(loss, model.parameters(), autocast="fp16", scale_loss=True)
 
 
-def wav2vec(*, batch_size: int = 4, seconds: int = 8, autocast: str = "") -> Step:
-    """Speech to characters with CTC."""
-    model = _transformer(
-        "Wav2Vec2ForCTC", "Wav2Vec2Config", num_hidden_layers=6, vocab_size=32, mask_time_prob=0.0
-    )
+def wav2vec(
+    *, batch_size: int = 4, seconds: int = 8, autocast: str = "", architecture: str = "Wav2Vec2"
+) -> Step:
+    """Speech to characters with CTC. Which layers a step leaves out is drawn."""
+    names = f"{architecture}ForCTC", f"{architecture}Config"
+    model = _transformer(*names, num_hidden_layers=6, vocab_size=32, mask_time_prob=0.0)
     audio = torch.randn(batch_size, 16000 * seconds, device="cuda")
     labels = torch.randint(1, 32, (batch_size, 60), device="cuda")
     return training_step(
@@ -228,6 +229,33 @@ def deep_speech(*, batch_size: int = 8, frames: int = 600) -> Step:
         lambda: F.ctc_loss(model(sound, lengths), labels, lengths, wanted, zero_infinity=True),
         model.parameters(),
     )
+
+
+def packed(
+    *,
+    kind: str = "GRU",
+    batch_size: int = 64,
+    longest: int = 200,
+    hidden: int = 384,
+    layers: int = 2,
+    bidirectional: bool = True,
+    autocast: str = "",
+) -> Step:
+    """Sentences of different lengths through a recurrent network, to one of four classes."""
+    embed = nn.Embedding(20000, 300).cuda()
+    recur = getattr(nn, kind)(300, hidden, layers, bidirectional=bidirectional).cuda()
+    out = nn.Linear(hidden * (1 + bidirectional), 4).cuda()
+    words = _tokens(longest, batch_size, 20000)
+    lengths = torch.linspace(longest, longest // 8, batch_size).long()
+    labels = torch.randint(0, 4, (batch_size,), device="cuda")
+
+    def loss() -> torch.Tensor:
+        given = nn.utils.rnn.pack_padded_sequence(embed(words), lengths)
+        mixed, _ = nn.utils.rnn.pad_packed_sequence(recur(given)[0])
+        return F.cross_entropy(out(mixed.amax(0)), labels)
+
+    everything = nn.ModuleList([embed, recur, out])
+    return training_step(loss, everything.parameters(), autocast=autocast)
 
 
 def translation(*, batch_size: int = 32, seq_len: int = 96) -> Step:
