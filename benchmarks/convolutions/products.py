@@ -2,9 +2,9 @@
 
     PYTHONPATH=src python benchmarks/convolutions/products.py
 
-cuDNN leaves them to cuBLAS, whose kernels take nothing or a few hundred bytes, seldom more: which one
-it takes follows no rule that was found (a decision tree is right for 80 % of those it has not seen),
-so the table has those that take something.
+cuDNN leaves them to cuBLAS, whose kernels take nothing or a few hundred bytes, seldom more. Which
+one it takes follows no rule that was found (a decision tree is right for 80 % of those it has not
+seen), so the table has those that take something.
 """
 
 from __future__ import annotations
