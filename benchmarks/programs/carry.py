@@ -53,9 +53,10 @@ def files(checkouts: Path, programs: list[Listed]) -> list[Path]:
         if program.repository == OWN:
             continue
         top = checkouts / program.repository.split("/")[1]
-        for path in (top / program.folder).rglob("*"):
-            if path.is_file() and not path.is_symlink() and _is_needed(path, top):
-                found.add(path)
+        for folder in (program.folder, *program.beside):
+            for path in (top / folder).rglob("*"):
+                if path.is_file() and not path.is_symlink() and _is_needed(path, top):
+                    found.add(path)
     return sorted(found)
 
 

@@ -20,6 +20,7 @@ NUM_CLASSES, NUM_PICTURES, NUM_DIGITS = 8, 20, {"train": 6000, "t10k": 2000}
 
 
 def make(folder: Path) -> None:
+    (folder / "out").mkdir(parents=True, exist_ok=True)
     _words(folder / "words")
     _pictures(folder / "pictures")
     _digits(folder / "MNIST" / "raw")
@@ -37,6 +38,12 @@ def make(folder: Path) -> None:
     _stories(folder / "stories")
     _encyclopedia(folder / "enwik8.gz")
     _wikitext(folder / "words" / "train.txt", folder / "wikitext")
+    _boxes(folder / "boxes")
+    _shapes(folder / "shapes")
+    _tokens(folder / "tokens")
+    _endings(folder / "endings")
+    _chats(folder / "chats")
+    _planetoid(folder / "planetoid")
 
 
 def _words(folder: Path) -> None:
@@ -270,6 +277,116 @@ def _wikitext(text: Path, folder: Path) -> None:
     """Where Lightning's demonstration looks for WikiText-2."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "wikitext-2.txt").write_text(text.read_text())
+
+
+def _boxes(folder: Path) -> None:
+    """Pictures with things in them, in the form of COCO."""
+    import numpy
+    from PIL import Image
+
+    chosen, (width, height) = numpy.random.default_rng(0), (320, 240)
+    box = [40, 40, 120, 100]
+    corners = [40, 40, 160, 40, 160, 140, 40, 140]
+    (folder / "annotations").mkdir(parents=True, exist_ok=True)
+    for part, count in (("train2017", 48), ("val2017", 12)):
+        (folder / part).mkdir(exist_ok=True)
+        for number in range(count):
+            pixels = chosen.integers(0, 255, (height, width, 3), dtype=numpy.uint8)
+            Image.fromarray(pixels).save(folder / part / f"{number}.jpg", quality=60)
+        named = {"width": width, "height": height}
+        thing = {"bbox": box, "segmentation": [corners], "area": 12000, "iscrowd": 0}
+        numbers = range(count)
+        text = {
+            "images": [{"id": i, "file_name": f"{i}.jpg", **named} for i in numbers],
+            "annotations": [
+                {"id": 1 + i, "image_id": i, "category_id": 1 + i % 4, **thing} for i in numbers
+            ],
+            "categories": [{"id": i, "name": f"thing{i}"} for i in range(1, 91)],
+        }
+        (folder / "annotations" / f"instances_{part}.json").write_text(json.dumps(text))
+
+
+def _shapes(folder: Path) -> None:
+    """Points of things and their parts, in the form of ShapeNet."""
+    chosen, names = random.Random(0), ("Airplane", "Chair", "Lamp")
+    (folder / "train_test_split").mkdir(parents=True, exist_ok=True)
+    lines = (f"{name}\t{index:08}\n" for index, name in enumerate(names))
+    (folder / "synsetoffset2category.txt").write_text("".join(lines))
+    parts = {"train": range(40), "val": range(40, 46), "test": range(46, 56)}
+    for index in range(len(names)):
+        for kind in ("points", "points_label"):
+            (folder / f"{index:08}" / kind).mkdir(parents=True, exist_ok=True)
+        for number in range(56):
+            rows = (" ".join(f"{chosen.random():.4f}" for _ in "xyz") + "\n" for _ in range(300))
+            (folder / f"{index:08}" / "points" / f"{number}.pts").write_text("".join(rows))
+            labels = "".join(f"{1 + row % 4}\n" for row in range(300))
+            (folder / f"{index:08}" / "points_label" / f"{number}.seg").write_text(labels)
+    for part, numbers in parts.items():
+        found = [f"shape_data/{index:08}/{n}" for index in range(len(names)) for n in numbers]
+        place = folder / "train_test_split" / f"shuffled_{part}_file_list.json"
+        place.write_text(json.dumps(found))
+
+
+def _tokens(folder: Path) -> None:
+    """Numbers of GPT-2's tokens, as build-nanogpt makes them of FineWeb-Edu."""
+    import numpy
+
+    chosen = numpy.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, shard in (("val", 0), ("train", 1)):
+        tokens = chosen.integers(0, 50257, 1_500_000, dtype=numpy.uint16)
+        numpy.save(folder / f"edufineweb_{part}_{shard:06}.npy", tokens)
+
+
+def _endings(folder: Path) -> None:
+    """Sentences and how they may end, in the form of HellaSwag."""
+    chosen = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = (
+        {
+            "ctx": " ".join(chosen.choices(WORDS, k=20)),
+            "label": number % 4,
+            "endings": [" ".join(chosen.choices(WORDS, k=12)) for _ in range(4)],
+        }
+        for number in range(8)
+    )
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "hellaswag_val.jsonl").write_text(text)
+
+
+def _chats(folder: Path) -> None:
+    """Conversations, and which is better, in the forms that minimind reads."""
+    chosen = random.Random(0)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def chat() -> list[dict[str, str]]:
+        said = ("user", 30), ("assistant", 200)
+        return [{"role": r, "content": " ".join(chosen.choices(WORDS, k=k))} for r, k in said]
+
+    rows = "".join(json.dumps({"conversations": chat()}) + "\n" for _ in range(256))
+    (folder / "chats.jsonl").write_text(rows)
+    rows = "".join(json.dumps({"chosen": chat(), "rejected": chat()}) + "\n" for _ in range(64))
+    (folder / "judged.jsonl").write_text(rows)
+
+
+def _planetoid(folder: Path) -> None:
+    """The graph of Cora in the form that PyTorch Geometric reads."""
+    import pickle
+
+    import numpy
+    from scipy import sparse
+
+    chosen = numpy.random.default_rng(0)
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes, num_words, num_classes = {"": 140, "all": 1708, "t": 1000}, 1433, 7
+    for part, count in sizes.items():
+        words = sparse.random(count, num_words, 0.0127, format="csr", random_state=0, dtype="f4")
+        classes = numpy.eye(num_classes, dtype=numpy.int32)[numpy.arange(count) % num_classes]
+        (folder / f"ind.cora.{part}x").write_bytes(pickle.dumps(words))
+        (folder / f"ind.cora.{part}y").write_bytes(pickle.dumps(classes))
+    links = chosen.integers(0, 2708, (2708, 4)).tolist()
+    (folder / "ind.cora.graph").write_bytes(pickle.dumps(dict(enumerate(links))))
+    (folder / "ind.cora.test.index").write_text("".join(f"{n}\n" for n in range(1708, 2708)))
 
 
 if __name__ == "__main__":

@@ -27,6 +27,22 @@ COMMITS = {
     "facebookresearch/dlrm": "090956ee2319ddd349a42232958aefccfe3f7b0a",
     "lucidrains/PaLM-rlhf-pytorch": "bd0d0f3893ec62f827fa35e759cb38d748829d51",
     "state-spaces/s4": "e757cef57d89e448c413de7325ed5601aceaac13",
+    "Diego999/pyGAT": "3664f2dc90cbf971564c0bf186dc794f12446d0c",
+    "pyg-team/pytorch_geometric": "5c6461b2305ad068a6d61165b3c55852a11aaa41",
+    "ashleve/lightning-hydra-template": "bddbc24b82ab6ccfa6243e815a49dc5bfe8d4144",
+    "lucidrains/vector-quantize-pytorch": "0d7d1aa83334b6f2f8a40306bece75cdaa13d065",
+    "lucidrains/MEGABYTE-pytorch": "21eec73ae6e9268ad5b77be3c5dd5cbd7daeaa4d",
+    "lucidrains/recurrent-memory-transformer-pytorch": "520a3574c5a00e452d2af3fb1c26f15a3779c8bb",
+    "yunjey/stargan": "94dd002e93a2863d9b987a937b85925b80f7a19f",
+    "jingyaogong/minimind": "d65ef2c00ebc6082f9df11541e1b191655eddb00",
+    "rasbt/LLMs-from-scratch": "28c65cdfbc3338e2e040016eea4b7fdf556e4d57",
+    "facebookresearch/schedule_free": "70785b53e778d0e872c0bbb75ff4ee54ee10c291",
+    "facebookresearch/barlowtwins": "8e8d284ca0bc02f88b92328e53f9b901e86b4a3c",
+    "fxia22/pointnet.pytorch": "bafbf401e0af19be3262e448c59313fd2be0e421",
+    "mlfoundations/open_clip": "89fb801f1e6087880e951fc8354b8a2077b79c6d",
+    "keras-team/keras-io": "983729da0fa9d656e955148b0ea17867e71ecffd",
+    "salesforce/awd-lstm-lm": "1d466ec5875675ca6b6f0caacbb741240a29da9e",
+    "TeaPearce/Conditional_Diffusion_MNIST": "657b49854bbf844caa5580177243ae607c79339f",
 }
 # Written for this list, in frameworks/: each uses one library as people do.
 OWN = "frameworks"
@@ -49,6 +65,7 @@ class Listed:
     folder: str  # in the repository, where the line is started
     line: str  # DATA is the folder that data.py has filled
     places: tuple[tuple[str, str], ...] = ()
+    beside: tuple[str, ...] = ()  # other folders of the repository that it needs
 
     @property
     def commit(self) -> str:
@@ -357,6 +374,138 @@ PROGRAMS = [
             f"--output_dir DATA/out/trl_{name} --report_to none",
         )
         for name, more in (("orpo", "--eval_strategy epoch "), ("cpo", "--use_peft "))
+    ),
+    Listed(
+        "pygat",
+        "Diego999/pyGAT",
+        ".",
+        "python train.py",
+        (
+            ("data/cora/cora.content", f"{CITATIONS}/cora.content"),
+            ("data/cora/cora.cites", f"{CITATIONS}/cora.cites"),
+        ),
+    ),
+    *(
+        Listed(
+            f"geometric_{name}",
+            "pyg-team/pytorch_geometric",
+            "examples",
+            f"python {name}.py",
+            (("data/Planetoid/Cora/raw", "planetoid"),),
+        )
+        for name in ("gcn", "gat", "link_pred")
+    ),
+    Listed(
+        "hydra_template",
+        "ashleve/lightning-hydra-template",
+        ".",
+        "python src/train.py trainer=gpu data.train_val_test_split=[6000,1000,1000]",
+        (("data/MNIST", "MNIST"),),
+    ),
+    Listed(
+        "vector_quantize_autoencoder",
+        "lucidrains/vector-quantize-pytorch",
+        ".",
+        "env HOME=. python examples/autoencoder.py",
+        (("data/fashion_mnist/FashionMNIST", "clothes/FashionMNIST"),),
+    ),
+    *(
+        Listed(
+            name, f"lucidrains/{name}", ".", "python train.py", (("data/enwik8.gz", "enwik8.gz"),)
+        )
+        for name in ("MEGABYTE-pytorch", "recurrent-memory-transformer-pytorch")
+    ),
+    Listed(
+        "stargan",
+        "yunjey/stargan",
+        ".",
+        "python main.py --mode train --dataset RaFD --rafd_image_dir DATA/pictures/train "
+        "--c_dim 8 --image_size 128 --use_tensorboard false",
+    ),
+    *(
+        Listed(
+            f"minimind_{name}",
+            "jingyaogong/minimind",
+            "trainer",
+            f"python train_{name}.py --data_path DATA/{data} --from_weight none --num_workers 2 "
+            "--save_dir DATA/out/minimind",
+            beside=("model", "dataset"),
+        )
+        for name, data in (
+            ("pretrain", "texts/train.jsonl"),
+            ("full_sft", "chats/chats.jsonl"),
+            ("dpo", "chats/judged.jsonl"),
+        )
+    ),
+    Listed(
+        "from_scratch_torchrun",
+        "rasbt/LLMs-from-scratch",
+        "appendix-A/01_main-chapter-code",
+        "torchrun --nproc_per_node=1 DDP-script-torchrun.py",
+    ),
+    Listed(
+        "schedule_free_mnist",
+        "facebookresearch/schedule_free",
+        "examples/mnist",
+        "python main.py",
+        (("examples/data/MNIST", "MNIST"),),
+        ("schedulefree",),
+    ),
+    Listed(
+        "barlow_twins",
+        "facebookresearch/barlowtwins",
+        ".",
+        "python main.py DATA/pictures --batch-size 64 --workers 2 --epochs 2 "
+        "--projector 2048-2048-2048 --checkpoint-dir DATA/out/barlow_twins",
+    ),
+    *(
+        Listed(
+            f"pointnet_{name}",
+            "fxia22/pointnet.pytorch",
+            "utils",
+            f"python train_{name}.py --dataset DATA/shapes --nepoch 2 --workers 2{more}",
+            beside=("pointnet", "misc"),
+        )
+        for name, more in (("classification", ""), ("segmentation", " --class_choice Chair"))
+    ),
+    *(
+        Listed(
+            f"vision_{name}",
+            "pytorch/vision",
+            f"references/{name}",
+            f"python train.py --data-path DATA/boxes --dataset coco --model {model} -j 2 "
+            "--epochs 1 --output-dir DATA/out",
+        )
+        for name, model in (
+            ("detection", "fasterrcnn_resnet50_fpn -b 2"),
+            ("segmentation", "lraspp_mobilenet_v3_large -b 4"),
+        )
+    ),
+    Listed(
+        "open_clip",
+        "mlfoundations/open_clip",
+        "src",
+        "python -m open_clip_train.main --dataset-type synthetic --train-num-samples 2048 "
+        "--model RN50 --batch-size 64 --epochs 1 --workers 2 --precision amp --logs DATA/out/clip",
+    ),
+    Listed(
+        "keras_custom_train_step",
+        "keras-team/keras-io",
+        "guides",
+        "python custom_train_step_in_torch.py",
+    ),
+    Listed(
+        "awd_lstm",
+        "salesforce/awd-lstm-lm",
+        ".",
+        "python main.py --data DATA/words --epochs 1 --batch_size 20",
+    ),
+    Listed(
+        "conditional_diffusion",
+        "TeaPearce/Conditional_Diffusion_MNIST",
+        ".",
+        "python script.py",
+        (("data/MNIST", "MNIST"), ("data/diffusion_outputs10", "out")),
     ),
     Listed("hugging_face_trainer_steps", OWN, ".", "python hugging_face_trainer.py steps"),
     Listed("hugging_face_trainer_epochs", OWN, ".", "python hugging_face_trainer.py epoch"),

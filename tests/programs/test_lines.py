@@ -97,6 +97,44 @@ def test_a_folder_that_was_made_for_weights_is_not_left_as_an_empty_checkpoint(
     assert sorted(path.name for path in folder.rglob("*")) == ["logs", "out", "train.py"]
 
 
+@pytest.mark.parametrize("width", [8, 1024])
+def test_weights_that_a_program_writes_as_bytes_are_removed_and_real_ones_stay(
+    folder: Path, width: int
+) -> None:
+    (folder / "train.py").write_text(
+        "import io, os, torch\n"
+        "data = io.BytesIO()\n"
+        f"torch.save(torch.ones({width}, {width}), data)\n"
+        "open('data.pt', 'wb').write(data.getvalue())\n"
+        f"model = torch.nn.Linear({width}, {width}).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(3):\n"
+        f"    model(torch.randn(4, {width}, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+        "weights = io.BytesIO()\n"
+        "torch.save(model.state_dict(), weights)\n"
+        "for name in ('new.pt', 'old.pt', 'part.tmp'):\n"
+        "    open(name, 'wb').write(weights.getvalue())\n"
+        "    assert torch.load(name)['weight'].shape == model.weight.shape\n"
+        "os.replace('part.tmp', 'older.pt')\n"
+        "with open('opened.pt', 'wb') as file:\n"
+        "    torch.save(model.state_dict(), file)\n"
+        "open('other.zip', 'wb').write(b'PK of the program')\n"
+        "open('log.txt', 'w').write('done')\n"
+    )
+    for name in ("old.pt", "older.pt", "opened.pt", "other.zip"):
+        (folder / name).write_bytes(b"PK weights of days")
+    found, _ = predict("train.py")
+    kept = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "train.py"}
+    assert len(kept.pop("data.pt")) > width * width * 4
+    assert kept == {
+        **dict.fromkeys(("old.pt", "older.pt", "opened.pt"), b"PK weights of days"),
+        "other.zip": b"PK of the program",
+        "log.txt": b"done",
+    }
+    assert any("new.pt" in note for note in found.notes)
+
+
 def test_data_workers_and_pinned_memory_do_not_matter(folder: Path) -> None:
     plain, _ = predict(EPOCHS)
     with_workers, _ = predict(EPOCHS, "--workers=1")

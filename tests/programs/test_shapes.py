@@ -91,6 +91,15 @@ def test_samples_of_a_model_in_training_mode_are_an_evaluation() -> None:
     assert found.peak_phase == "evaluate"
 
 
+def test_an_evaluation_of_very_many_forward_passes_is_ended_once_memory_does_not_grow() -> None:
+    found, printed = predict("long-sample")
+    assert "sampled" not in printed
+    assert any("an evaluation was ended after 256 forward passes" in note for note in found.notes)
+    evaluation = next(phase for phase in found.phases if phase.name == PhaseName.EVALUATE)
+    assert evaluation.num_steps < 1000
+    assert evaluation.peak_allocated_bytes > 4096 * 64 * 4
+
+
 def test_weights_are_not_written_by_a_library_that_the_launcher_has_imported() -> None:
     found, _ = predict("safetensors", "accelerate", "launch")
     assert "weights were not written: model.safetensors, model.pt" in found.notes

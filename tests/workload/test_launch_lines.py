@@ -11,6 +11,7 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.workload import name_of
 from vramcast.workload.launch_line import LaunchLine, launch_line
 from vramcast.workload.launchers import read_line
+from vramcast.workload.world import rank_variables, with_rank
 
 
 @pytest.fixture
@@ -143,7 +144,9 @@ def test_the_interpreter_of_vramcast_itself_is_not_another_one(train: str) -> No
     [
         ("", "starts no program"),
         ("A=1", "starts no program"),
-        ("bash train.sh", r"A script of a shell \(bash train.sh\) is not run"),
+        ("bash train.sh", "There is no script in `bash train.sh`"),
+        ("srun -n 2", "`srun` starts no program"),
+        ("mpirun -np many python train.py", "mpirun's -np is 'many'"),
         ("make train", "'make' is not a launcher"),
         ("python", "without a program"),
         ("python -c pass", "has no file"),
@@ -182,9 +185,82 @@ def test_of_a_script_of_a_shell_the_lines_are_shown_that_may_start_the_training(
             read_line(line.split())
         first, *shown = error.value.advice.splitlines()
         assert [line.partition(" -- ")[2] for line in shown] == [
-            "python train.py --lr $LR",
-            "torchrun --nproc-per-node 2 train.py",
+            "CUDA_VISIBLE_DEVICES=0 python train.py --lr $LR",
+            "srun -n 1 torchrun --nproc-per-node 2 train.py",
         ]
+
+
+def test_the_one_line_of_a_script_that_starts_the_training_is_read(train: str) -> None:
+    Path("job.sh").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\nexport SEED=7\n"
+        'LR="3e-4"\necho begin\nsrun python train.py \\\n'
+        '  --lr ${LR} --size ${SIZE:-9} "$@" > log\n'
+    )
+    program = read_line(["sbatch", "job.sh", "--fast"])
+    assert program.argv == ["train.py", "--lr", "3e-4", "--size", "9", "--fast"]
+    assert (program.world_size, program.gpus_per_node) == (8, 4)
+    assert program.environment["SEED"] == "7"
+    Path("job.sh").write_text("for lr in 1 2; do\n  python train.py --lr $lr\ndone\n")
+    with pytest.raises(WorkloadError, match="is not run"):
+        read_line(["bash", "job.sh"])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python train.py --a 'b c' > log.txt 2>&1",
+        "nohup python train.py --a 'b c' &> log.txt &",
+        "python train.py --a 'b c' | tee log.txt",
+    ],
+)
+def test_a_command_in_one_word_is_split_as_a_shell_does(train: str, command: str) -> None:
+    for words in ([command], ["bash", "-c", command]):
+        assert read_line(words).argv == ["train.py", "--a", "b c"]
+
+
+@pytest.mark.parametrize(
+    "command", ["cd x && python train.py", "python train.py; echo done", "python train.py $A"]
+)
+def test_what_only_a_shell_understands_is_refused(train: str, command: str) -> None:
+    with pytest.raises(WorkloadError, match="What only a shell understands") as error:
+        read_line([command])
+    assert "the one command that starts the training" in error.value.advice
+
+
+def test_of_an_unknown_launcher_what_it_starts_is_suggested(train: str) -> None:
+    with pytest.raises(WorkloadError, match="'docker' is not a launcher") as error:
+        read_line(["docker", "run", "image", "A=1", "python", "train.py", "-b", "8"])
+    assert error.value.advice == "Leave out what it adds: -- A=1 python train.py -b 8"
+
+
+@pytest.mark.parametrize(
+    ("line", "world"),
+    [
+        ("srun python train.py 7", (1, 1)),
+        ("srun -N 2 --ntasks-per-node=8 --gpus-per-node 8 -l python train.py 7", (16, 8)),
+        ("srun -n16 -N2 -c 4 --cpu-bind=none python -u train.py 7", (16, 8)),
+        ("srun --nodes 2 torchrun --nnodes 2 --nproc-per-node 4 train.py 7", (8, 4)),
+        ("mpirun --allow-run-as-root -np 8 --mca btl tcp python train.py 7", (8, 8)),
+        ("mpiexec -n 8 -ppn 4 python train.py 7", (8, 4)),
+        ("composer -n 4 train.py 7", (4, 4)),
+    ],
+)
+def test_one_of_the_processes_that_a_cluster_starts_is_run(
+    train: str, line: str, world: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SLURM_NTASKS", raising=False)
+    program = read_line(line.split())
+    assert program.argv == [train, "7"]
+    assert (program.world_size, program.gpus_per_node) == world
+    if "torchrun" not in line and line.startswith(("srun", "mpi")):
+        size = {"srun": "SLURM_NTASKS"}.get(line.split()[0], "OMPI_COMM_WORLD_SIZE")
+        assert program.environment[size] == str(world[0])
+
+
+def test_another_rank_has_its_number_in_the_variables_of_its_launcher() -> None:
+    told = with_rank({"SLURM_PROCID": "0", "A": "1"}, rank_variables(3, 4, 4))
+    assert (told["RANK"], told["SLURM_PROCID"], told["A"]) == ("3", "3", "1")
+    assert with_rank({"SLURM_PROCID": "0"}, {}) == {"SLURM_PROCID": "0"}
 
 
 def test_a_notebook_is_made_a_program_first(train: str) -> None:

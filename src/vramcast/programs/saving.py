@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import io
 import json
 import os
@@ -24,11 +25,12 @@ from typing import Any
 import torch
 
 from vramcast.programs.after_import import after_import
+from vramcast.programs.scratch import put_back, set_aside
 from vramcast.programs.watching import Watcher, replaced
 
 # What begins like this stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
-MOST_NAMED = 3
+MOST_NAMED, SMALL_BYTES = 3, 1 << 20
 SAFETENSORS = ("safetensors.torch", "safetensors")
 # safetensors' names of torch's types
 DTYPES = {
@@ -55,6 +57,9 @@ class Saved:
         self._kept: dict[str, Path] = {}
         self._stand_ins: set[str] = set()
         self._made_folders: set[str] = set()
+        # files that the program has opened for writing, and small weights that it was given
+        self._written: set[str] = set()
+        self._given: dict[bytes, int] = {}
         self.names: list[str] = []
 
     def place_for(self, path: Any) -> Path:
@@ -69,6 +74,47 @@ class Saved:
         if real not in self.names:
             self.names.append(real)
         return place
+
+    def watch_opened(self, event: str, arguments: Any) -> None:
+        """An audit hook. Weights that a program writes by itself are removed at the end."""
+        if event != "open" or not isinstance(arguments[0], str) or os.getpid() != self._pid:
+            return
+        if not isinstance(arguments[2], int) or not arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            return
+        path = os.path.realpath(arguments[0])
+        if path.startswith(("/dev/", "/proc/", f"{self._scratch}{os.sep}")):
+            return
+        if arguments[2] & os.O_TRUNC and self._holds_weights(path):
+            self.set_aside(path)
+        self._written.add(path)
+
+    def set_aside(self, path: Any) -> None:
+        real = os.path.realpath(os.fspath(path))
+        if real not in self._written:  # what it wrote itself may go
+            set_aside(real, self._scratch)
+
+    def _holds_weights(self, path: str) -> bool:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            return file.read(2) in (b"PK", b"\x80\x02")
+        return False
+
+    def give(self, data: bytes) -> bytes:
+        self._given[hashlib.sha256(data).digest()] = len(data)
+        return data
+
+    def is_ours(self, path: str) -> bool:
+        """Whether the program has written weights there that it was given."""
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            data = file.read(len(STUB))
+            if data == STUB or os.path.getsize(path) not in self._given.values():
+                return data == STUB
+            return hashlib.sha256(data + file.read()).digest() in self._given
+        return False
+
+    def _find_ours(self) -> set[str]:
+        found = {path for path in self._written if self.is_ours(path)}
+        self.names += sorted(found.difference(self.names))
+        return found
 
     def place_for_stub(self) -> tuple[Path, bytes]:
         place = self._new_place()
@@ -110,7 +156,7 @@ class Saved:
                 self._kept[renamed] = self._kept.pop(path)
                 names = [renamed if name == path else name for name in self.names]
                 self.names = list(dict.fromkeys(names))
-        for paths in (self._stand_ins, self._made_folders):
+        for paths in (self._stand_ins, self._made_folders, self._written):
             for path in [*paths]:
                 if path == old or path.startswith(old + os.sep):
                     paths.remove(path)
@@ -127,15 +173,20 @@ class Saved:
     def remove_stand_ins(self) -> None:
         if os.getpid() != self._pid:
             return
+        for path in self._find_ours():
+            with contextlib.suppress(OSError):
+                os.unlink(path)
         for path in self._stand_ins:
             with contextlib.suppress(OSError):
                 if os.path.getsize(path) == 0:
                     os.unlink(path)
+        put_back(self._scratch, for_new=False)
         for folder in self._made_folders.intersection(map(os.path.dirname, self.names)):
             if folder != os.path.realpath(os.getcwd()):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def note(self) -> str:
+        self._find_ours()
         if not self.names:
             return ""
         shown = ", ".join(os.path.relpath(name) for name in self.names[:MOST_NAMED])
@@ -148,6 +199,7 @@ def not_writing_weights(watcher: Watcher, scratch: Path) -> Iterator[Saved]:
     saved = Saved(scratch)
     with ExitStack() as stack:
         stack.callback(saved.remove_stand_ins)
+        sys.addaudithook(saved.watch_opened)
         stack.enter_context(replaced(torch, "save", _save(saved, watcher)))
         stack.enter_context(replaced(torch, "load", _load(saved)))
         for name in ("rename", "replace"):
@@ -171,15 +223,16 @@ def _save(saved: Saved, watcher: Watcher) -> Callable[..., Any]:
                     return
                 place, stub = saved.place_for_stub()
                 original(obj, place, *arguments, **options)
-                # a small thing, such as the state of a random generator, may be read as bytes
-                if place.stat().st_size < 1 << 20:
+                # A small thing, such as the state of a random generator, may be read as bytes. Data
+                # that was made ready is read by the next run, too.
+                if not watcher.num_backwards:
                     f.write(place.read_bytes())
+                    place.unlink()
+                elif place.stat().st_size < SMALL_BYTES:
+                    f.write(saved.give(place.read_bytes()))
                     place.unlink()
                 else:
                     f.write(stub)
-                    name = getattr(f, "name", "")
-                    if isinstance(name, str) and name:
-                        saved.names.append(os.path.realpath(name))
 
         return save
 
@@ -206,6 +259,8 @@ def _rename(saved: Saved) -> Callable[..., Any]:
                 # the real file that it would replace stays
                 os.unlink(src)
             else:
+                if is_path and os.path.isfile(dst) and saved.is_ours(src):
+                    saved.set_aside(dst)
                 original(src, dst, **options)
             if is_path:
                 saved.moved(src, dst)

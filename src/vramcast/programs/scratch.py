@@ -10,6 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "vramcast-program-"
+# A file of the user's that the program opened for writing waits under this ending.
+SET_ASIDE = ".set-aside-by-vramcast"
+LIST = "set-aside"
+# A program's is watched.
+_rename = os.rename
 
 
 @contextlib.contextmanager
@@ -19,6 +24,7 @@ def scratch_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
+        put_back(folder)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -29,4 +35,23 @@ def _remove_leftovers(place: Path) -> None:
             pid = int(folder.name.removeprefix(PREFIX).partition("-")[0])
             is_gone = not Path(f"/proc/{pid}").exists()
             if is_gone and folder.lstat().st_uid == os.getuid() and not folder.is_symlink():
+                put_back(folder)
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_aside(path: str, folder: Path) -> None:
+    with contextlib.suppress(OSError), (folder / LIST).open("a") as file:
+        file.write(path + "\n")
+        file.flush()
+        _rename(path, path + SET_ASIDE)
+
+
+def put_back(folder: Path, *, for_new: bool = True) -> None:
+    """Also for files that have come in their place, where these are to go."""
+    with contextlib.suppress(OSError):
+        for path in (folder / LIST).read_text().splitlines():
+            with contextlib.suppress(OSError):
+                if for_new or not os.path.lexists(path):
+                    _rename(path + SET_ASIDE, path)
+                else:
+                    os.unlink(path + SET_ASIDE)

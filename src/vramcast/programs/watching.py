@@ -28,6 +28,13 @@ MOST_BACKWARDS_WITHOUT_STEP = 64
 # So many forward passes may come before a data loader is asked again, which then ends: the rest of
 # a GAN's iteration, and batches that were read ahead.
 MOST_READ_AHEAD = 8
+# So many forward passes of an evaluation in which memory does not grow, such as those that make a
+# sample, show what it takes.
+MOST_FORWARDS_ALIKE = 256
+ENDED_EVALUATION = (
+    f"an evaluation was ended after {MOST_FORWARDS_ALIKE} forward passes in which memory did not "
+    "grow: --whole runs it to its end"
+)
 # Of the method that modules are called by: puts it around another one.
 AROUND = "vramcast_around"
 
@@ -85,6 +92,9 @@ class Watcher:
     trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0
+    # of the evaluation
+    _num_alike: int = 0
+    _most_bytes: int = 0
     _step_ended: bool = True
     _last: tuple[int, int] = (-1, -1)
     _is_settled: bool = False
@@ -115,6 +125,14 @@ class Watcher:
         if self.phase is not PhaseName.EVALUATE:
             self._begin(PhaseName.EVALUATE)
             self._next_epoch()
+            self._num_alike = self._most_bytes = 0
+        if self.is_enough:
+            now_bytes = self.memory.allocated_bytes()
+            self._num_alike = 0 if now_bytes > self._most_bytes else self._num_alike + 1
+            self._most_bytes = max(now_bytes, self._most_bytes)
+            if self._num_alike >= MOST_FORWARDS_ALIKE:
+                self.notes.add(ENDED_EVALUATION)
+                self.stop()
 
     def backward(self) -> None:
         if self.phase is not PhaseName.TRAIN or self._step_ended:
@@ -140,7 +158,8 @@ class Watcher:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        self.num_saves += 1
+        # what is saved before it trains, such as data made ready, is no checkpoint
+        self.num_saves += self.num_backwards > 0
         if self.phase is not PhaseName.SAVE:
             self._begin(PhaseName.SAVE)
             self._next_epoch()

@@ -22,6 +22,7 @@ from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import together
 from vramcast.workload.launch_line import LaunchLine, Program, typed_knobs
 from vramcast.workload.launchers import read_line
+from vramcast.workload.world import with_rank
 
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
     from vramcast.programs.watching import Memory
@@ -62,7 +63,8 @@ class ProgramJob(Job):
         self, knobs: dict[str, Any], use: Callable[[SimulatedRun], Answer], **options: Any
     ) -> Answer:
         program = read_line(self.line.filled({**knobs, **self._given}))
-        program = replace(program, environment={**program.environment, **self.rank_variables})
+        variables = with_rank(program.environment, self.rank_variables)
+        program = replace(program, environment=variables)
         with scratch_folder() as scratch:
 
             def run(deliver: Callable[[Any], NoReturn]) -> Answer:
@@ -129,7 +131,7 @@ class _SimulatedProgram(ProgramRun):
                 f"the program started {count} processes, of which the first was simulated: "
                 f"--world-size {count} simulates the last one too"
             )
-        variables = {**program.environment, **self._job.rank_variables}
+        variables = with_rank(program.environment, self._job.rank_variables)
         return replace(program, environment=variables)
 
     def describe(self, remarks: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vramcast.errors import UsageError
@@ -10,6 +10,8 @@ from vramcast.errors import UsageError
 MAX_WORLD_SIZE = 1 << 16
 MAX_RANKS = 64  # simulated one by one
 USUAL_GPUS_PER_NODE = 8
+# Of a process's rank, beside torchrun's.
+OTHER_NAMES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 RANKS_ADVICE = "For example --ranks 0,7, or --ranks all."
 
 
@@ -30,6 +32,12 @@ def rank_variables(rank: int, world_size: int, gpus_per_node: int) -> dict[str, 
         "TORCHELASTIC_RESTART_COUNT": "0",
         "TORCHELASTIC_MAX_RESTARTS": "0",
     }
+
+
+def with_rank(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
+    """The environment of another rank than the first, by the names of other launchers, too."""
+    others = {name: variables["RANK"] for name in OTHER_NAMES if variables and name in environment}
+    return {**environment, **variables, **others}
 
 
 def world_request(

@@ -138,6 +138,18 @@ match kind:
 
         for _ in range(1000):
             epoch()
+    case "long-sample":  # many passes after the epoch, with a larger one among the first
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            model.eval()
+            with torch.no_grad():
+                for index in range(100_000):
+                    model(torch.randn(8 if index % 200 else 4096, 64, device="cuda"))
+            print("sampled")
+
+        train(epoch)
     case "at-the-end":  # evaluates, also with what it trained with, and saves after its last epoch
         for _ in range(1000):
             for (x,) in loader:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -24,15 +25,19 @@ LAUNCHERS = (
     "python",
     "torchrun",
     "accelerate",
+    "cluster",
     "environments",
     "wrappers",
     "shell",
     "console_scripts",
 )
+STARTS_PYTHON = r"python[\d.]*|torchrun|accelerate|deepspeed|.*\.py"
+REDIRECTION = re.compile(r"(?<!\S)(?:\d|&)?>{1,2}\s*(?:&\d|[^\s&|;]+)|(?<!\S)<\s*[^\s&|;]+")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
     "Understood are: python FILE, python -m MODULE, FILE.py, torchrun FILE, "
-    "python -m torch.distributed.run FILE, accelerate launch FILE, uv run FILE and conda run, "
+    "python -m torch.distributed.run FILE, accelerate launch FILE, uv run FILE and conda run, srun "
+    "and mpirun, a shell's script that starts one program, "
     "commands that an installed package brings (tune run, litgpt), "
     "each with NAME=VALUE, timeout, nice or nohup before it."
 )
@@ -42,6 +47,8 @@ def read_line(words: Sequence[str], so_far: Program | None = None) -> Program:
     """Nothing is started for it, and nothing of the program is read."""
     so_far = so_far or Program("")
     words, variables = list(words), dict(so_far.environment)
+    if len(words) == 1 and " " in words[0] and not os.path.exists(words[0]):
+        words = words_of_shell(words[0])
     if words and words[0] == "env":
         del words[0]
     while words and ASSIGNMENT.match(words[0]):
@@ -55,7 +62,37 @@ def read_line(words: Sequence[str], so_far: Program | None = None) -> Program:
         if launcher.understands(words):
             program: Program = launcher.read(words, so_far)
             return program
-    raise WorkloadError(f"{words[0]!r} is not a launcher that vramcast understands.", FORMS)
+    raise WorkloadError(
+        f"{words[0]!r} is not a launcher that vramcast understands.", _without(words) or FORMS
+    )
+
+
+def _without(words: Sequence[str]) -> str:
+    """The part of the line that is understood."""
+    for position in range(1, len(words)):
+        if re.fullmatch(STARTS_PYTHON, os.path.basename(words[position])):
+            while position > 1 and ASSIGNMENT.match(words[position - 1]):
+                position -= 1
+            return f"Leave out what it adds: -- {shlex.join(words[position:])}"
+    return ""
+
+
+def words_of_shell(text: str) -> list[str]:
+    """Of a command in one word. Where its output goes does not matter."""
+    text = re.sub(r"\s*\|\s*tee\s[^|;&]*$", "", REDIRECTION.sub("", text).rstrip(" &\n"))
+    shell = shlex.shlex(text, posix=True, punctuation_chars=True)
+    shell.whitespace_split = True
+    try:
+        words = list(shell)
+    except ValueError:
+        words = [";"]
+    if not words or any(set(word) <= set("();<>|&") for word in words) or re.search(r"[$`]", text):
+        raise WorkloadError(
+            f"What only a shell understands is not run: {text}",
+            "Give the one command that starts the training, with its values, "
+            "from the folder in which it starts.",
+        )
+    return words
 
 
 def line_request(

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from vramcast.workload.launch_line import Program
 from vramcast.workload.launchers.python import own_or_other
+from vramcast.workload.launchers.torchrun import in_world
 
 # The first line of such a file; for a long path pip writes the second form.
 SHEBANG = re.compile(
@@ -22,19 +23,37 @@ MOST_BYTES = 4096
 
 
 def understands(words: Sequence[str]) -> bool:
-    return _found(words[0]) is not None
+    return _found(_renamed(words)[0]) is not None
+
+
+def _renamed(words: Sequence[str]) -> Sequence[str]:
+    """`lightning run model` is called `fabric run` now."""
+    if words[:2] == ["lightning", "run"]:
+        return ["fabric", "run", *words[2 + (words[2:3] == ["model"]) :]]
+    return words
 
 
 def read(words: Sequence[str], so_far: Program) -> Program:
+    words = _renamed(words)
     found = _found(words[0])
     assert found is not None  # it was understood
     path, interpreter = found
-    return replace(
+    program = replace(
         so_far,
         target=path,
         arguments=tuple(words[1:]),
         interpreter=so_far.interpreter or own_or_other(interpreter),
     )
+    devices, nodes = (_number(words, name) for name in ("--devices", "--num-nodes"))
+    is_fabric = words[:2] == ["fabric", "run"] and devices * nodes > 1
+    return in_world(program, devices * nodes, devices) if is_fabric else program
+
+
+def _number(words: Sequence[str], option: str) -> int:
+    """Of an option of `fabric run`."""
+    text = " ".join(words).replace("_", "-")
+    found = re.search(rf" {option}[= ](\d+)(?= |$)", text)
+    return int(found[1]) if found else 1
 
 
 def _found(word: str) -> tuple[str, str] | None:

@@ -1,33 +1,69 @@
-"""Scripts of a shell are not run: the lines in them that may start the training are shown."""
+"""A script of a shell is not run: the one line in it that starts the training is."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Sequence
-from typing import NoReturn
+from dataclasses import replace
 
 from vramcast.errors import WorkloadError
+from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 
 STARTS_TRAINING = re.compile(
-    r"^\s*(?:\w+=\S*\s+)*(?:exec\s+|srun\s.*?)?((?:python[\d.]*|torchrun|accelerate|deepspeed|uv)\s.*)",
+    r"^\s*((?:\w+=\S*\s+)*(?:exec\s+)?(?:nohup\s+|time\s+)*"
+    r"(?:python[\d.]*|torchrun|accelerate|deepspeed|uv|srun|mpirun)\s.*)",
     re.MULTILINE,
 )
+SET = re.compile(r"^\s*(export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|\S*)\s*$", re.MULTILINE)
+USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
+FOR_SLURM = re.compile(r"^#SBATCH\s+(.*)", re.MULTILINE)
 MOST_LINES = 3
 
 
 def understands(words: Sequence[str]) -> bool:
-    return os.path.basename(words[0]) in ("bash", "sh", "zsh") or words[0].endswith(".sh")
+    return os.path.basename(words[0]) in ("bash", "sh", "zsh", "sbatch") or words[0].endswith(".sh")
 
 
-def read(words: Sequence[str], so_far: Program) -> NoReturn:
-    text = ""
-    if script := next(filter(os.path.isfile, words), None):
-        with open(script, errors="replace") as file:
-            text = re.sub(r"\s*\\\n\s*", " ", file.read())
-    lines = STARTS_TRAINING.findall(text)[:MOST_LINES]
+def read(words: Sequence[str], so_far: Program) -> Program:
+    if words[1:2] in (["-c"], ["-lc"], ["-ic"]) and len(words) > 2:
+        return launchers.read_line(launchers.words_of_shell(words[2]), so_far)
+    place = next((i for i, word in enumerate(words) if os.path.isfile(word)), None)
+    if place is None:
+        raise WorkloadError(
+            f"There is no script in `{' '.join(words)}`.", "Name the script, or what it starts."
+        )
+    with open(words[place], errors="replace") as file:
+        text = re.sub(r"\s*\\\n\s*", " ", file.read())
+    exported, lines = _lines(text, words[place + 1 :])
+    if len(lines) == 1 and not re.search(r"^\s*(cd|pushd|for|while)\s", text, re.MULTILINE):
+        so_far = replace(so_far, environment={**exported, **so_far.environment})
+        return launchers.read_line(launchers.words_of_shell(lines[0]), so_far)
     raise WorkloadError(
         f"A script of a shell ({' '.join(words)}) is not run.",
-        "\n  vramcast ... -- ".join(["Give the line in it that starts the training:", *lines]),
+        "\n  vramcast ... -- ".join(
+            ["Give the line in it that starts the training:", *lines[:MOST_LINES]]
+        ),
     )
+
+
+def _lines(text: str, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """What the script puts into the environment, and the lines that may start the training, with
+    the values that it gives to names."""
+    values: dict[str, str] = {str(i): word for i, word in enumerate(arguments, 1)}
+    exported: dict[str, str] = {}
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return values.get(name, os.environ.get(name, match[3] or match[0]))
+
+    for export, name, given in SET.findall(text):
+        values[name] = USED.sub(value, given.strip("\"'"))
+        if export:
+            exported[name] = values[name]
+    every = " ".join(arguments)
+    found = [re.sub(r"\"?\$[@*]\"?", every, line) for line in STARTS_TRAINING.findall(text)]
+    lines = [USED.sub(value, line).removeprefix("exec ").strip() for line in found]
+    options = " ".join(FOR_SLURM.findall(text))
+    return exported, [re.sub(r"^srun\b", f"srun {options}".strip(), line) for line in lines]

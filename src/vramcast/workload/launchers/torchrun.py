@@ -45,9 +45,9 @@ def read(words: Sequence[str], so_far: Program) -> Program:
                 raise WorkloadError(f"torchrun's option {option} has no value.", "Give it one.")
             value = rest.pop(0)
         if name == "--nproc-per-node":
-            per_node = _count(option, value)
+            per_node = count("torchrun", option, value)
         elif name == "--nnodes":
-            nodes = _count(option, value.rpartition(":")[2])
+            nodes = count("torchrun", option, value.rpartition(":")[2])
     if not rest:
         raise WorkloadError(
             "torchrun starts no program.", "For example torchrun --nproc-per-node 8 train.py."
@@ -85,13 +85,13 @@ def in_world(program: Program, world_size: int, gpus_per_node: int) -> Program:
     )
 
 
-def _count(option: str, value: str) -> int:
+def count(launcher: str, option: str, value: str) -> int:
     """`gpu` and `auto` are as many as the machine has: one is assumed."""
     if value in ("gpu", "auto", "cpu", "xpu"):
         return 1
     if not value.isdecimal() or not 1 <= int(value[:9]) <= MAX_WORLD_SIZE:
         raise WorkloadError(
-            f"torchrun's {option} is {value[:40]!r}, expected a whole number from 1.",
+            f"{launcher}'s {option} is {value[:40]!r}, expected a whole number from 1.",
             f"For example {option} 8.",
         )
     return int(value)
