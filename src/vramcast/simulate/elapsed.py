@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from vramcast.forecast.timing.kernels import kernel_time
-from vramcast.forecast.timing.pipeline import QUEUE_LENGTH, host_seconds, waits
+from vramcast.forecast.timing.pipeline import host_seconds, waits
 from vramcast.forecast.timing.rates import rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
@@ -18,6 +18,9 @@ from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
 LOADING_SECONDS = 0.01
 FURTHER = 1.001  # less is an error of adding
+# The host can be ahead of the GPU by QUEUE_LENGTH launches. Events, fills, and kernels that do their
+# work in parts are launches too: an H200 was 725 and 850 operators behind.
+OPERATORS_AHEAD = 850
 
 
 class Elapsed:
@@ -28,7 +31,7 @@ class Elapsed:
     def clear(self) -> None:
         self.host_seconds = self.device_seconds = 0.0
         self._num_seen = 0
-        self._ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)
+        self._ends = deque([0.0] * OPERATORS_AHEAD, maxlen=OPERATORS_AHEAD)
         self._known: dict[bytes, tuple[float, float, bool, str]] = {}
         self._loaded: set[str] = set()
         self._unfinished: deque[float] = deque()

@@ -84,7 +84,12 @@ def _as_positions(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
 @kernel("index.Tensor")
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     positions = _as_positions(indices)
+    present = torch.broadcast_tensors(*(p for p in positions if p is not None))
+    # one kernel goes through all of them with the same strides
+    is_alike = len({p.stride() for p in present}) == 1
+    dense = None if is_alike else [p.contiguous() for p in present]
     out = like(meta_result(aten.index.Tensor, x, positions))
+    del dense
     host = known(x)
     hosts = [None if p is None else known(p) for p in positions]
     all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
@@ -107,8 +112,10 @@ def index_put(
         scratch(n * 8)
         if len(present) > 1:
             linear = scratch(n * 8, n * 8)[:1]
+        shape = meta_result(aten.index.Tensor, x, positions).shape
+        dense = values.expand(shape).contiguous()
         scratch(*[n * 8] * 3, radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
-        del linear
+        del dense, linear
     _put_known(x, positions, values, accumulate)
     return x
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from vramcast.allocator.blocks import round_up
 from vramcast.simulate.kernels.registry import (
+    Target,
     kernel,
     known,
     like,
@@ -82,6 +83,45 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
 def _drawn(shape: Sequence[int]) -> Tensor:
     """Not by the host's own generator: what the program draws from it is what it would be."""
     return torch.rand(shape, generator=torch.Generator())
+
+
+# TensorTopK.cu, when a row is worked on by several blocks: from so many rows on, of this length
+SEVERAL_BLOCKS = {1: 20000, 21: 10000, 41: 8000, 81: 5000, 200: 3000, 800: 800, 4001: 400}
+BLOCK_THREADS, BLOCKS_AT_ONCE, RADIX_DIGITS = 256, 6, 256
+
+
+@kernel("topk")
+def topk(
+    x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[Tensor, Tensor]:
+    metas = meta_result(torch.ops.aten.topk.default, x, k, dim)
+    values, indices = like(metas[0]), like(metas[1])
+    if x.numel():
+        dense = x.contiguous()
+        length = x.shape[dim] if x.dim() else 1
+        _use_topk_scratch(x.numel() // length, length, x.element_size())
+        del dense
+        host = known(x)
+        if host is not None:
+            found = host.topk(k, dim, largest, sorted)
+            set_known(values, found.values)
+            set_known(indices, found.indices)
+        elif indices.numel() <= LARGEST_DRAWN:
+            set_known(indices, _drawn(x.shape).topk(k, dim).indices)
+    return values, indices
+
+
+def _use_topk_scratch(num_rows: int, length: int, item_bytes: int) -> None:
+    if length < next(n for rows, n in reversed(SEVERAL_BLOCKS.items()) if num_rows >= rows):
+        return
+    threads = Target.gpu.model.num_multiprocessors * BLOCKS_AT_ONCE * BLOCK_THREADS
+    per_thread = min(64, max(4, -(-num_rows * length // threads)))
+    blocks = num_rows * -(-length // (per_thread * BLOCK_THREADS))
+    counts = blocks * RADIX_DIGITS * 2, num_rows * RADIX_DIGITS * 4
+    buffers = scratch(num_rows * item_bytes, *[num_rows * 8] * 2, *counts, *[blocks * 4] * 2)
+    for _ in range(2):
+        scratch(scan_bytes(blocks))
+    del buffers
 
 
 @kernel("cumsum", "cumprod", "logcumsumexp", "_logcumsumexp")
