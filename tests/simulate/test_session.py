@@ -35,7 +35,7 @@ def test_a_model_that_the_step_drops_is_freed() -> None:
 
 @pytest.mark.usefixtures("warm_simulations")
 def test_what_other_streams_use_adds_up_until_the_host_is_as_far_ahead_as_it_can_be() -> None:
-    """Some 30 steps here, with 4 MiB each. On an H200 such a loop grew for 70 steps, then stayed."""
+    """Some 30 steps here, with 4 MiB each. On an H200 such a loop grew for 70 steps."""
     ahead, waiting = (
         vramcast.predict(f"{WORKLOADS}:fetches_on_another_stream", gpu="h200", waits=waits)
         for waits in (False, True)
@@ -43,7 +43,7 @@ def test_what_other_streams_use_adds_up_until_the_host_is_as_far_ahead_as_it_can
     assert waiting.peak_reserved_bytes == waiting.peak_reserved_bytes_low
     added = ahead.peak_reserved_bytes - waiting.peak_reserved_bytes
     assert 25 * (4 << 20) < added < 40 * (4 << 20)
-    assert ahead.peak_reserved_bytes < ahead.peak_reserved_bytes_high
+    assert ahead.peak_reserved_bytes <= ahead.peak_reserved_bytes_high
 
 
 INTERPRETED = """

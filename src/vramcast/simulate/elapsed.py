@@ -18,8 +18,8 @@ from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
 LOADING_SECONDS = 0.01
 FURTHER = 1.001  # less is an error of adding
-# The host can be ahead of the GPU by QUEUE_LENGTH launches. Events, fills, and kernels that do their
-# work in parts are launches too: an H200 was 725 and 850 operators behind.
+# The host can be ahead of the GPU by 1,024 launches. Events, fills and parts of kernels are launches
+# too: an H200 was 725 and 850 operators behind.
 OPERATORS_AHEAD = 850
 
 
