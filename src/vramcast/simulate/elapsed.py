@@ -18,7 +18,7 @@ from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 # took 0.7 to 1.3 s on an H200, with some 70 kernels.
 LOADING_SECONDS = 0.01
 FURTHER = 1.001  # less is an error of adding
-# The host can be ahead of the GPU by 1,024 launches. Events, fills and parts of kernels are launches
+# The host can be 1,024 launches ahead of the GPU. Events, fills and parts of kernels are launches
 # too: an H200 was 725 and 850 operators behind.
 OPERATORS_AHEAD = 850
 
