@@ -190,6 +190,13 @@ static void count_units(const Operator& info, c10::ArrayRef<IValue> arguments, W
   work.sizes[3] = tensor.numel() / std::max<int64_t>(1, along);
 }
 
+// Of the larger of the two; where channels are neighbours in memory, the kernel is another.
+static void count_pixels(const at::Tensor& given, const at::Tensor& found, Work& work) {
+  const auto& large = given.numel() > found.numel() ? given : found;
+  if (large.dim() > 2 && large.is_contiguous())
+    work.sizes[3] = large.numel() / std::max<int64_t>(1, large.size(0) * large.size(1));
+}
+
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
                       const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
@@ -214,6 +221,8 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   for (const auto& result : results) for_each_tensor(result, count);
   if (whole) count_named(info, arguments, most, work);
   count_units(info, arguments, work);
+  if (info.by_pixel && !results.empty() && results[0].isTensor())
+    count_pixels(arguments[0].toTensor(), results[0].toTensor(), work);
   work.access = access.access;
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
