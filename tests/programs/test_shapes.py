@@ -100,6 +100,12 @@ def test_an_evaluation_of_very_many_forward_passes_is_ended_once_memory_does_not
     assert evaluation.peak_allocated_bytes > 4096 * 64 * 4
 
 
+def test_a_program_in_which_cudnn_tries_kernels_runs_once() -> None:
+    found, printed = predict("benchmark")
+    assert printed.count("began") == 1
+    assert any("cudnn.benchmark" in limit for limit in found.limits)
+
+
 def test_weights_are_not_written_by_a_library_that_the_launcher_has_imported() -> None:
     found, _ = predict("safetensors", "accelerate", "launch")
     assert "weights were not written: model.safetensors, model.pt" in found.notes

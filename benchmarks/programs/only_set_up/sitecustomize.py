@@ -35,6 +35,8 @@ def change(torch):
 
         kept.append(cuda_means_cpu())
         kept[0].__enter__()
+        torch.accelerator.is_available = lambda: True
+        torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
     call = torch.nn.Module.__call__
     own = time.time() - began[0], time.process_time() - began[1]
 

@@ -236,7 +236,8 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
     )
     if keeps_by_time:
         found = with_bounds(job, found)
-    if tries_kernels:
+    # a whole program is not run three times: it may take minutes, and does what it does each time
+    if tries_kernels and "line" not in job.request:
         found = with_other_kernels(job, found)
     if found["compilation"] and job.request.get("compares_eager"):
         found["compilation"] |= as_eager(job)

@@ -150,6 +150,14 @@ match kind:
             print("sampled")
 
         train(epoch)
+    case "benchmark":  # cuDNN tries kernels
+        torch.backends.cudnn.benchmark = True
+        print("began")
+        convolution = torch.nn.Conv2d(8, 8, 3).cuda()
+        optimizer = torch.optim.SGD(convolution.parameters(), 0.1)
+        while True:
+            convolution(torch.randn(4, 8, 32, 32, device="cuda")).sum().backward()
+            optimizer.step()
     case "at-the-end":  # evaluates, also with what it trained with, and saves after its last epoch
         for _ in range(1000):
             for (x,) in loader:
