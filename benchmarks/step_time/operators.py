@@ -244,3 +244,27 @@ def products() -> Callable[[], torch.Tensor]:
         dtype = draw.choice((FP32, BF16))
         cases.append(lambda s=s, dtype=dtype: batched(*s, dtype))
     return step_of(cases)
+
+
+def algebra() -> Callable[[], torch.Tensor]:
+    """Factorizations and what solves with them, of one matrix and of many."""
+
+    def case(batch: int, size: int) -> None:
+        x = torch.randn(batch, size, size, device="cuda")[0 if batch == 1 else slice(None)]
+        positive = x @ x.mT + size * torch.eye(size, device="cuda")
+        right = torch.randn(*x.shape[:-1], 8, device="cuda")
+        both(torch.linalg.cholesky, positive.requires_grad_())
+        factor = torch.linalg.cholesky_ex(positive.detach()).L
+        torch.linalg.solve_triangular(factor, right, upper=False)
+        torch.cholesky_solve(right, factor)
+        both(torch.linalg.inv, x.requires_grad_())
+        torch.linalg.solve(x.detach(), right)
+        torch.linalg.slogdet(x.detach())
+        torch.linalg.qr(x.detach())
+        if size <= 512:
+            torch.linalg.eigh(positive.detach())
+        if size <= 128:
+            torch.linalg.svd(x.detach())
+
+    sizes = (*product((1,), (32, 128, 512, 1000, 2000, 4096)), *product((16, 256), (8, 32, 128)))
+    return step_of(lambda s=s: case(*s) for s in sizes)

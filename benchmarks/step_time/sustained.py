@@ -208,7 +208,9 @@ def block_step(num: int = 2, length: int = 8192) -> tuple[Callable[[], Any], flo
 
 
 def products(m: int, n: int, k: int, kind: str = "normal") -> tuple[Callable[[], Any], float]:
-    dtype = torch.float32 if kind == "fp32" else torch.bfloat16
+    """`kind` is of the numbers, or of the precision."""
+    dtype = torch.float32 if kind in ("fp32", "tf32") else torch.bfloat16
+    torch.set_float32_matmul_precision("high" if kind == "tf32" else "highest")
     make = {"zeros": torch.zeros}.get(kind, torch.randn)
     x, w = (make(*s, device="cuda", dtype=dtype) for s in ((m, k), (n, k)))
     if kind.startswith("sparse"):  # so many of ten elements are zero
@@ -223,7 +225,40 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    record_all(parser.parse_args().out)
+    parser.add_argument("--more", action="store_true", help="TF32, attention and convolutions")
+    options = parser.parse_args()
+    (record_more if options.more else record_all)(options.out)
+
+
+def attention_step() -> tuple[Callable[[], Any], float]:
+    q, k, v = (torch.randn(2, 32, 8192, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    flops = 4.0 * 2 * 32 * 8192**2 * 128 / 2
+    return lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True), flops
+
+
+def convolution_step() -> tuple[Callable[[], Any], float]:
+    x = torch.randn(128, 256, 56, 56, device="cuda", dtype=torch.bfloat16)
+    w = torch.randn(256, 256, 3, 3, device="cuda", dtype=torch.bfloat16)
+    x, w = (t.to(memory_format=torch.channels_last) for t in (x, w))
+    return lambda: F.conv2d(x, w, None, 1, 1), 2.0 * x.numel() * 256 * 9
+
+
+def record_more(out: Path) -> None:
+    watch = Watch()
+    loads = {
+        "product": products(8192, 14336, 4096),
+        "product tf32": products(8192, 14336, 4096, "tf32"),
+        "attention": attention_step(),
+        "convolution": convolution_step(),
+    }
+    with open(out, "w") as file:
+        for name, (call, flops) in loads.items():
+            torch.set_float32_matmul_precision("high" if "tf32" in name else "highest")
+            for line in (
+                record(watch, name, call, flops, 3.0),
+                *(partly(watch, name, call, share) for share in (0.15, 0.3)),
+            ):
+                print(json.dumps(line), file=file, flush=True)
 
 
 def record_all(out: Path) -> None:
