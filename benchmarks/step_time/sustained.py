@@ -255,7 +255,7 @@ def record_more(out: Path) -> None:
         for name, (call, flops) in loads.items():
             torch.set_float32_matmul_precision("high" if "tf32" in name else "highest")
             for line in (
-                record(watch, name, call, flops, 3.0),
+                record(watch, name, call, flops, 2.0),
                 *(partly(watch, name, call, share) for share in (0.15, 0.3)),
             ):
                 print(json.dumps(line), file=file, flush=True)
