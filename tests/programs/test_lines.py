@@ -208,7 +208,7 @@ def test_what_was_not_seen_is_said() -> None:
         ("input", "EOFError", "It asks for input"),
         ("killed", "ended by SIGKILL", "host's memory"),
         ("forward", "no training step was seen", "Does it train"),
-        ("forks-away", "no training step was seen", ""),
+        ("forks-away", "no training step was seen", "It has forked itself"),
         ("missing", "a_package_that_is_not_there", "Install what provides"),
         ("downloads", "words.zip is not here", "from http://data.example/words.zip, which"),
         ("cpu", "never used the GPU", "--device cuda"),

@@ -45,6 +45,10 @@ INSIDE = "VRAMCAST_INSIDE"
 # Packages whose errors come from the network.
 DOWNLOADING = ("aiohttp", "httpx", "huggingface_hub", "requests", "urllib", "urllib3")
 ADDRESS = re.compile(r"https?://[^\s'\")>]+")
+FORKED = (
+    "It has forked itself with os.fork, and only the process that the line starts is watched: let "
+    "that one train."
+)
 NOT_SEEN = "{what} was not seen: if the program does it later, --whole runs the program to its end"
 
 
@@ -63,7 +67,7 @@ class ProgramRun(ABC):
         self.program, self._scratch, self._stdin = program, scratch, stdin
         self._steps, self._whole = steps, whole
         self._own_pid = os.getpid()
-        self._is_seen = False
+        self._is_seen = self._has_forked = False
         self._failure = ""
 
     # -- what the simulation and the probe each do
@@ -113,6 +117,7 @@ class ProgramRun(ABC):
         os.environ.update(self.program.environment)
         os.environ.setdefault("WANDB_MODE", "disabled")
         os.environ[INSIDE] = "1"
+        os.register_at_fork(after_in_parent=self._forked)
         with ExitStack() as stack:
             memory = stack.enter_context(self.around())
             rule = StopRule(self._steps, self._whole)
@@ -132,6 +137,10 @@ class ProgramRun(ABC):
                 end_workers(self.watcher)
             _run_exit_functions()
             self.deliver()
+
+    def _forked(self) -> None:
+        is_worker = "multiprocessing" in sys._getframe(1).f_code.co_filename
+        self._has_forked = self._has_forked or not is_worker
 
     def _run(self) -> None:
         from vramcast.programs.running import run_as_main
@@ -223,20 +232,21 @@ class ProgramRun(ABC):
         self.failed(f"The program failed {how_far(self.watcher)}.", advice_for(error), error)
 
     def _check_has_trained(self) -> None:
-        how = f"python {self.program.target}"
-        if not self.has_used_gpu():
-            raise WorkloadError(
-                f"The program never used the GPU ({how}).",
-                "Does it take an option for the device, such as --device cuda? "
-                "torch.cuda.is_available() is true in it.",
-            )
-        if self.watcher.num_steps == 0:
+        if self.has_used_gpu() and self.watcher.num_steps:
+            return
+        what = f"The program never used the GPU (python {self.program.target})."
+        advice = (
+            "Does it take an option for the device, such as --device cuda? "
+            "torch.cuda.is_available() is true in it."
+        )
+        if self.has_used_gpu():
             seen = f"{self.watcher.num_backwards} backward passes and no optimizer step"
-            raise WorkloadError(
-                f"The program ended and no training step was seen in it: {seen}.",
+            what = f"The program ended and no training step was seen in it: {seen}."
+            advice = (
                 "Does it train with these arguments? A program that starts others, for example "
-                "with subprocess, is named by the line that it starts.",
+                "with subprocess, is named by the line that it starts."
             )
+        raise WorkloadError(what, FORKED if self._has_forked else advice)
 
 
 def how_far(watcher: Watcher) -> str:
