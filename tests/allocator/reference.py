@@ -74,6 +74,7 @@ class ReferenceAllocator:
                     )
                 )
         self.lowest_unit = ORIGIN - 16  # everything from here up belongs to the process
+        self.first_unit: int | None = None  # -1: the first segment was larger
         self.clock = 0
         self.peak_allocated_bytes = self.peak_reserved_bytes = self.num_alloc_retries = 0
 
@@ -220,17 +221,23 @@ class ReferenceAllocator:
     def address_for(self, segment: int) -> int:
         """The lowest free place; else a new range of a multiple of 32 MiB below all others.
 
-        In units of 2 MiB.
+        In units of 2 MiB. The first segment, if it is one unit, gets the last of the arena.
         """
+        units = segment // UNIT
+        if self.first_unit is None:
+            self.first_unit = ORIGIN + 207 if units == 1 else -1
+            if units == 1:
+                return self.first_unit * UNIT
         taken = {
             range(ORIGIN - 16, ORIGIN - 4),
+            range(ORIGIN, ORIGIN + 5),
+            range(ORIGIN + 207 + (self.first_unit > 0), ORIGIN + 244),
             *(
                 range(c.address // UNIT, (c.address + sum(x.size for x in c.cells)) // UNIT)
                 for c in self.chains
             ),
         }
-        units, step = segment // UNIT, 16 if segment >= 16 * UNIT else 1
-        for start in range(-(-self.lowest_unit // step) * step, ORIGIN + 256 - units + 1, step):
+        for start in range(self.lowest_unit, ORIGIN + 256 - units + 1):
             crosses_arena = start < ORIGIN < start + units
             if not crosses_arena and all(
                 start >= t.stop or start + units <= t.start for t in taken

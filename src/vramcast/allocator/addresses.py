@@ -1,11 +1,11 @@
 """Where cudaMalloc puts a segment: the allocator breaks ties between equal blocks by address.
 
-Read off recorded traces (H200, driver 580, CUDA 13.0): addresses come in units of 2 MiB. A process
-starts with an arena of 512 MiB that fills upwards; after that the driver takes the lowest gap that
-fits, or else reserves a new range, a multiple of 32 MiB, below all others. Segments of 32 MiB and
-more begin at multiples of 32 MiB. The driver loads kernels when the first one is launched, which
-takes ranges of its own: what is taken after that lies below what was taken before, as a model that
-was copied from the host. NCCL, when it starts, fills the gaps that there are (seen under
+Read off traces of 27 processes (H200, driver 580, CUDA 13.0). Addresses come in units of 2 MiB. The
+driver takes the lowest gap that fits, or else reserves a new range, a multiple of 32 MiB, below all
+others. A process starts with an arena, whose last unit the first segment gets, and a range above
+it. The arena is used when a kernel was launched: what was there before, as a model that was copied
+from the host, is in the range above, or below the arena. The first kernel and cuBLAS, when it
+starts, take units for themselves. NCCL, when it starts, fills the gaps that there are (seen under
 DistributedDataParallel).
 """
 
@@ -15,44 +15,50 @@ from bisect import insort
 
 UNIT_BYTES = 2 << 20
 RANGE_UNITS = 16
-ARENA_UNITS = 256
+ARENA_UNITS = 207
 UNITS_BELOW_ARENA = 4  # what the context leaves of the range it took itself
+RANGE_ABOVE = 244, 12  # from the beginning of the arena; its free units
+KERNEL_UNITS, CUBLAS_UNITS = 5, 32
 ORIGIN = 1 << 20
 
 
 class AddressSpace:
-    def __init__(self) -> None:
-        self._gaps: list[tuple[int, int]] = []  # sorted by address
-        self._begin_at(ORIGIN)
+    def __init__(self, *, has_kernels: bool = True) -> None:
+        above, units = RANGE_ABOVE
+        self._gaps = [(ORIGIN + above, units)]  # sorted by address
+        self._lowest = ORIGIN - RANGE_UNITS
+        self._is_empty = True
+        if has_kernels:
+            self.start_kernels()
 
-    def begin_below(self) -> None:
-        self._begin_at(self._lowest - 4 * ARENA_UNITS)
+    def start_kernels(self) -> None:
+        insort(self._gaps, (ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA))
+        insort(self._gaps, (ORIGIN, ARENA_UNITS))
+        self._take(KERNEL_UNITS)
+
+    def start_cublas(self) -> None:
+        self._take(CUBLAS_UNITS)
 
     def fill_gaps(self) -> None:
         self._gaps = []
 
-    def _begin_at(self, origin: int) -> None:
-        self._origin, self._lowest = origin, origin - RANGE_UNITS
-        self._gaps = [
-            (origin - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA),
-            (origin, ARENA_UNITS),
-        ]
-
     def take(self, num_bytes: int) -> int:
         units = -(-num_bytes // UNIT_BYTES)
-        alignment = RANGE_UNITS if units >= RANGE_UNITS else 1
+        is_first, self._is_empty = self._is_empty, False
+        first = ORIGIN + ARENA_UNITS if is_first and units == 1 else self._take(units)
+        return first * UNIT_BYTES
+
+    def _take(self, units: int) -> int:
         for index, (start, length) in enumerate(self._gaps):
-            first = -(-start // alignment) * alignment
-            if first + units <= start + length:
-                rest = start + length - first - units
-                around = ((start, first - start), (first + units, rest))
-                self._gaps[index : index + 1] = [gap for gap in around if gap[1]]
-                return first * UNIT_BYTES
+            if units <= length:
+                rest = (start + units, length - units)
+                self._gaps[index : index + 1] = [rest] if rest[1] else []
+                return start
         whole = -(-units // RANGE_UNITS) * RANGE_UNITS
         self._lowest -= whole
         if whole > units:
             self._add_gap(self._lowest + units, whole - units)
-        return self._lowest * UNIT_BYTES
+        return self._lowest
 
     def give_back(self, address: int, num_bytes: int) -> None:
         self._add_gap(address // UNIT_BYTES, -(-num_bytes // UNIT_BYTES))
@@ -62,7 +68,7 @@ class AddressSpace:
         insort(self._gaps, (start, units))
         merged: list[tuple[int, int]] = []
         for gap in self._gaps:
-            if merged and sum(merged[-1]) == gap[0] and gap[0] != self._origin:
+            if merged and sum(merged[-1]) == gap[0] and gap[0] != ORIGIN:
                 merged[-1] = (merged[-1][0], merged[-1][1] + gap[1])
             else:
                 merged.append(gap)

@@ -222,9 +222,16 @@ class CachingAllocator:
             )
         return span
 
+    def begin_with_copies(self) -> None:
+        """No kernel runs yet, and nothing is allocated."""
+        self._addresses = AddressSpace(has_kernels=False)
+
     def start_kernels(self) -> None:
-        """From here on the driver has loaded kernels."""
-        self._addresses.begin_below()
+        """From here on; before that there were only copies."""
+        self._addresses.start_kernels()
+
+    def start_cublas(self) -> None:
+        self._addresses.start_cublas()
 
     def start_nccl(self) -> None:
         self._addresses.fill_gaps()

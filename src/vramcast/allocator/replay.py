@@ -64,6 +64,7 @@ def replay(
     keys: Sequence[Hashable] | NDArray[np.int64] = (),
     held_until: Mapping[int, int] | None = None,
     first_kernel: int = 0,
+    first_product: int = 0,
     first_collective: int = 0,
 ) -> Replay:
     """`keys` has the stream of each allocation, where there is more than the default one.
@@ -71,8 +72,9 @@ def replay(
     `held_until` has allocations that another stream uses when they are freed: the index of the
     event before which their memory can be used again.
 
-    Before the event `first_kernel` there were only copies from the host, and before
-    `first_collective` NCCL had not started (addresses.py); 0 where that is not known.
+    Before the event `first_kernel` there were only copies from the host; what is allocated there is
+    the first kernel's result. Before `first_product` cuBLAS had not started, and before
+    `first_collective` NCCL (addresses.py). 0 where that is not known.
     """
     run = _Run(
         events,
@@ -82,6 +84,7 @@ def replay(
         keys,
         held_until or {},
         first_kernel,
+        first_product,
         first_collective,
     )
     found = _run_compiled(run)
@@ -101,6 +104,7 @@ class _Run(NamedTuple):
     keys: Any
     held_until: Mapping[int, int]
     first_kernel: int
+    first_product: int
     first_collective: int
 
 
@@ -150,11 +154,15 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
     all_keys = _listed(run.keys) or [DEFAULT_STREAM] * len(all_sizes)
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
+    if run.first_kernel:
+        allocator.begin_with_copies()
     for index, event in enumerate(_listed(run.events)):
         while releases and releases[-1][0] <= index:
             allocator.release(releases.pop()[1])
-        if run.first_kernel and index == run.first_kernel:
+        if run.first_kernel and index == run.first_kernel + 1:
             allocator.start_kernels()
+        if run.first_product and index == run.first_product:
+            allocator.start_cublas()
         if run.first_collective and index == run.first_collective:
             allocator.start_nccl()
         given_bytes = 0
@@ -226,6 +234,7 @@ def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | 
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
         run.first_kernel,
+        run.first_product,
         run.first_collective,
         with_pieces=with_pieces,
     )

@@ -143,6 +143,7 @@ class Recording:
             streams=streams if streams.any() else (),
             parts=allocations["phase"][original],
             first_kernel=self._first_kernel(events, allocations),
+            first_product=_place_of(_first_workspace(categories), events),
             first_collective=_place_of(self.gpu.nccl_from, events),
             held_until=held_until,
             held_at_most_until=at_most,
@@ -228,6 +229,12 @@ class Recording:
 def _place_of(number: int, events: NDArray[np.int64]) -> int:
     """Of that allocation in the events."""
     return int(np.argmax(events == number)) if number else 0
+
+
+def _first_workspace(categories: trace.Labels) -> int:
+    """The number of its allocation; 0: there is none."""
+    found = np.flatnonzero(categories.codes == categories.words.index("workspaces"))
+    return int(found[0]) + 1 if len(found) else 0
 
 
 def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:

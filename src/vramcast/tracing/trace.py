@@ -195,7 +195,8 @@ class SimulatedRun:
     held_at_most_until: Mapping[int, int] = field(default_factory=dict)
     # The event from which on kernels run; before it, only copies from the host. 0: not known.
     first_kernel: int = 0
-    first_collective: int = 0  # the event from which on NCCL runs; 0: never
+    first_product: int = 0  # the event from which on cuBLAS runs; 0: never
+    first_collective: int = 0  # likewise NCCL
     # What each 0 in the events begins; empty where all are training steps.
     segments: Sequence[PhaseName] = ()
     allocator_settings: str | None = None  # that a program has set itself
@@ -210,6 +211,7 @@ class SimulatedRun:
             "keys": self.streams,
             "held_until": self.held_until,
             "first_kernel": self.first_kernel,
+            "first_product": self.first_product,
             "first_collective": self.first_collective,
         }
 

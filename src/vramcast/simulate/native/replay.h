@@ -19,55 +19,61 @@ static int64_t divided_up(int64_t number, int64_t by) { return number / by + (nu
 // As allocator/addresses.py.
 class AddressSpace {
  public:
+  explicit AddressSpace(bool has_kernels) {
+    if (has_kernels) start_kernels();
+  }
+  void start_kernels() {
+    gaps_[origin - units_below] = units_below;
+    gaps_[origin] = arena_units;
+    take_units(kernel_units);
+  }
+  void start_cublas() { take_units(cublas_units); }
+  void fill_gaps() { gaps_.clear(); }
   int64_t take(int64_t num_bytes) {
     const auto units = divided_up(num_bytes, unit_bytes);
-    const int64_t alignment = units >= range_units ? range_units : 1;
-    for (const auto& [start, length] : gaps_) {
-      const auto first = divided_up(start, alignment) * alignment;
-      if (first + units > start + length) continue;
-      const auto end = start + length;
-      const auto before = first - start;
-      gaps_.erase(start);
-      if (before) gaps_[first - before] = before;
-      if (end > first + units) gaps_[first + units] = end - first - units;
-      return first * unit_bytes;
-    }
-    const auto whole = divided_up(units, range_units) * range_units;
-    lowest_ -= whole;
-    if (whole > units) add_gap(lowest_ + units, whole - units);
-    return lowest_ * unit_bytes;
+    const bool is_first = std::exchange(is_empty_, false);
+    return (is_first && units == 1 ? origin + arena_units : take_units(units)) * unit_bytes;
   }
-  void begin_below() {
-    origin_ = lowest_ - 4 * arena_units;
-    lowest_ = origin_ - range_units;
-    gaps_ = {{origin_ - 4, 4}, {origin_, arena_units}};
-  }
-  void fill_gaps() { gaps_.clear(); }
   void give_back(int64_t address, int64_t num_bytes) {
     add_gap(address / unit_bytes, divided_up(num_bytes, unit_bytes));
   }
 
  private:
-  static constexpr int64_t unit_bytes = 2 * mebibyte, range_units = 16, arena_units = 256;
-  int64_t origin_ = 1 << 20;
+  static constexpr int64_t unit_bytes = 2 * mebibyte, range_units = 16, arena_units = 207,
+                           units_below = 4, above = 244, units_above = 12, kernel_units = 5,
+                           cublas_units = 32, origin = 1 << 20;
 
+  int64_t take_units(int64_t units) {
+    for (const auto& [start, length] : gaps_) {
+      if (units > length) continue;
+      const auto first = start, rest = length - units;
+      gaps_.erase(first);
+      if (rest) gaps_[first + units] = rest;
+      return first;
+    }
+    const auto whole = divided_up(units, range_units) * range_units;
+    lowest_ -= whole;
+    if (whole > units) add_gap(lowest_ + units, whole - units);
+    return lowest_;
+  }
   // Neighbouring gaps become one, except across the beginning of the arena.
   void add_gap(int64_t start, int64_t units) {
     auto gap = gaps_.emplace(start, units).first;
     const auto next = std::next(gap);
-    if (next != gaps_.end() && start + units == next->first && next->first != origin_) {
+    if (next != gaps_.end() && start + units == next->first && next->first != origin) {
       gap->second += next->second;
       gaps_.erase(next);
     }
-    if (gap == gaps_.begin() || start == origin_) return;
+    if (gap == gaps_.begin() || start == origin) return;
     const auto previous = std::prev(gap);
     if (previous->first + previous->second != start) return;
     previous->second += gap->second;
     gaps_.erase(gap);
   }
 
-  std::map<int64_t, int64_t> gaps_{{origin_ - 4, 4}, {origin_, arena_units}};  // length by start
-  int64_t lowest_ = origin_ - range_units;
+  std::map<int64_t, int64_t> gaps_{{origin + above, units_above}};  // length by start
+  int64_t lowest_ = origin - range_units;
+  bool is_empty_ = true;
 };
 
 struct Replayed {
@@ -83,12 +89,15 @@ class ReplayAllocator {
           peak_reserved_bytes = 0;
   Replayed result;
 
-  ReplayAllocator(int64_t num_allocations, int64_t capacity_bytes, int64_t large_segment_bytes)
+  ReplayAllocator(int64_t num_allocations, int64_t capacity_bytes, int64_t large_segment_bytes,
+                  bool has_kernels)
       : capacity_bytes_(capacity_bytes),
         large_segment_bytes_(large_segment_bytes),
-        in_use_(num_allocations + 1) {}
+        in_use_(num_allocations + 1),
+        addresses_(has_kernels) {}
 
-  void start_kernels() { addresses_.begin_below(); }
+  void start_kernels() { addresses_.start_kernels(); }
+  void start_cublas() { addresses_.start_cublas(); }
   void start_nccl() { addresses_.fill_gaps(); }
   // The size of the block; 0 where there is no memory for it.
   int64_t malloc(int64_t id, int64_t requested_bytes, int64_t size_bytes, int64_t key) {
@@ -282,10 +291,12 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
                       const int64_t* rounded, int64_t num_allocations, const int64_t* keys,
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
-                      int64_t first_kernel, int64_t first_collective, int64_t* allocated,
+                      int64_t first_kernel, int64_t first_product,
+                      int64_t first_collective, int64_t* allocated,
                       int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
                       vramcast::Replayed* result, int64_t* pieces) {
-  vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes);
+  vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes,
+                                      !first_kernel);
   std::vector<bool> is_held(num_allocations + 1);
   for (int64_t i = 0; i < num_releases; ++i) is_held[releases[2 * i + 1]] = true;
   auto note_peaks = [&] {
@@ -296,7 +307,8 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
   for (; at < num_events; ++at) {
     for (; num_releases && releases[0] <= at; --num_releases, releases += 2)
       allocator.release(releases[1]);
-    if (first_kernel && at == first_kernel) allocator.start_kernels();
+    if (first_kernel && at == first_kernel + 1) allocator.start_kernels();
+    if (first_product && at == first_product) allocator.start_cublas();
     if (first_collective && at == first_collective) allocator.start_nccl();
     const auto event = events[at], id = event < 0 ? -event : event;
     if (event == 0) {
