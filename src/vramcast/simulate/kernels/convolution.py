@@ -211,8 +211,8 @@ def backward(
 ) -> Any:
     geometry = _geometry(others)
     is_1d = x.dim() == 3
-    if is_1d:  # torch computes it in two dimensions
-        grad, x, weight = (tensor.unsqueeze(2) for tensor in (grad, x, weight))
+    if is_1d:  # torch computes it in two dimensions, and not with channels last
+        grad, x, weight = (tensor.unsqueeze(2) for tensor in (grad, x.contiguous(), weight))
         stride, padding, dilation, groups = geometry
         geometry = Geometry([1, *stride], [0, *padding], [1, *dilation], groups)
         output_padding = [0, *output_padding]

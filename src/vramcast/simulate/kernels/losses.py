@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vramcast.simulate.kernels.registry import kernel, new, note, scratch
+from vramcast.simulate.kernels.registry import kernel, known, new, note, scratch
 
 NONE, MEAN, SUM = 0, 1, 2  # torch's enum Reduction
+LARGE_CTC = 450  # LossCTC.cu
 
 
 @kernel("mse_loss", "smooth_l1_loss")
@@ -80,10 +81,19 @@ def cudnn_ctc_loss(log_probs: Tensor, target_lengths: Any) -> Any:
     return costs, grad
 
 
-def _ctc_table(log_probs: Tensor, targets: Tensor) -> Tensor:
+def _ctc_table(log_probs: Tensor, targets: Tensor, target_lengths: Any) -> Tensor:
     """A value for each step and each place in the target, with blanks between its symbols."""
     length, batch = log_probs.shape[0], log_probs.shape[1] if log_probs.dim() == 3 else 1
-    return new(batch, length, 2 * targets.shape[-1] + 1, dtype=log_probs.dtype)
+    longest = _longest(target_lengths)
+    if longest is None:
+        longest = targets.shape[-1] // (batch if targets.dim() == 1 else 1)
+    return new(batch, length, 2 * longest + 1, dtype=log_probs.dtype)
+
+
+def _longest(lengths: Any) -> int | None:
+    """None where it is not known."""
+    host = known(lengths) if isinstance(lengths, Tensor) and lengths.is_cuda else lengths
+    return None if host is None else int(max(host))
 
 
 def _ctc_lengths(log_probs: Tensor) -> list[Tensor]:
@@ -93,18 +103,22 @@ def _ctc_lengths(log_probs: Tensor) -> list[Tensor]:
 
 
 @kernel("_ctc_loss", "_ctc_loss.Tensor")
-def ctc_loss(log_probs: Tensor, targets: Tensor) -> Any:
+def ctc_loss(log_probs: Tensor, targets: Tensor, target_lengths: Any) -> Any:
     lengths = _ctc_lengths(log_probs)
-    alpha = _ctc_table(log_probs, targets)
+    alpha = _ctc_table(log_probs, targets, target_lengths)
     losses = new(len(lengths[0]), dtype=log_probs.dtype)
     del lengths
     return losses, alpha
 
 
 @kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
-def ctc_loss_backward(log_probs: Tensor, targets: Tensor) -> Tensor:
+def ctc_loss_backward(log_probs: Tensor, targets: Tensor, target_lengths: Any) -> Tensor:
     lengths = _ctc_lengths(log_probs)
-    beta = _ctc_table(log_probs, targets)
+    beta = _ctc_table(log_probs, targets, target_lengths)
     out = torch.empty_like(log_probs)
+    steps, labels = log_probs.shape[0], log_probs.shape[-1]
+    batch, _, places = beta.shape
+    if 2 * steps + 24 * batch // 10 + 2 * labels // 10 > LARGE_CTC:  # the blanks on their own
+        torch.logsumexp(new(batch, steps, places // 2 + 1, dtype=beta.dtype), 2, True)
     del beta, lengths
     return out
