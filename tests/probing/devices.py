@@ -258,7 +258,7 @@ def questions():
             "num_ooms",
         } <= torch.cuda.memory_stats().keys()
         assert torch.cuda.current_stream() is not None
-        with torch.cuda.device(0), torch.cuda.stream(torch.cuda.Stream()):
+        with torch.cuda.device(0), torch.cuda.stream(stream=torch.cuda.Stream()):
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             event.synchronize()

@@ -18,6 +18,7 @@ class AfterTorch(MetaPathFinder):
             return None
         sys.meta_path.remove(self)
         spec = find_spec(name)
+        sys.meta_path.insert(0, self)  # libraries ask where it is and do not import it
         run = spec.loader.exec_module
 
         def run_and_change(module):
@@ -35,6 +36,9 @@ def change(torch):
 
         kept.append(cuda_means_cpu())
         kept[0].__enter__()
+        loader = torch.utils.data.DataLoader
+        begin = loader.__init__
+        loader.__init__ = lambda *a, **given: begin(*a, **{**given, "pin_memory": False})
         torch.accelerator.is_available = lambda: True
         torch.accelerator.current_accelerator = lambda *_, **__: torch.device("cpu")
     call = torch.nn.Module.__call__

@@ -123,7 +123,7 @@ def cuda_means_cpu() -> Iterator[None]:
             "Stream": Stream,
             "current_stream": lambda *_, **__: Stream(),
             "default_stream": lambda *_, **__: Stream(),
-            "stream": lambda *_: DoesNothing(),
+            "stream": lambda *_, **__: DoesNothing(),
             "StreamContext": DoesNothing,
             "set_stream": lambda *_: None,
             "synchronize": lambda *_: None,
