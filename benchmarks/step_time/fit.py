@@ -73,6 +73,7 @@ START_OF_PRODUCT = (3e-6, 0.8, 0.7, 3e-6, 100.0)
 START_OF_VECTOR = (3e-6, 0.6, 2e-9)
 SMALL_BYTES = 1e6
 LONGEST_STEP = 30_000
+LONG_SECONDS = 2e-4
 SIXTEEN_BITS = ("bf16", "fp16")
 # Compiled rows in whose profiled steps were the kernels of generated.jsonl.
 GENERATED_IN = (
@@ -353,17 +354,19 @@ def spreads_of_steps(rates: Rates, steps: list[Step]) -> dict[str, float]:
 def spreads(kernels: Kernels, rates: Rates) -> dict[str, float]:
     """Standard deviations of logarithmic errors, by how well a kind of kernel is known.
 
-    They are those of the median error, in which a kernel counts by its time; outliers do not.
+    They are those of the median error, in which a kernel counts by its time; outliers do not, and
+    a few very long ones of the families count as others.
     """
     errors = defaultdict(list)
     without_own = replace(rates, kernels={name: rates.kernels[name] for name in ACCESS_NAMES[1:]})
     for work, seconds, count in kernels:
         kind = kernel_class(work, rates)
         guess = kernel_time(work, H200, rates).seconds
-        errors[kind].append((abs(math.log(guess / seconds)), seconds * count))
+        weight = min(seconds, LONG_SECONDS) * count
+        errors[kind].append((abs(math.log(guess / seconds)), weight))
         if kind == "known":  # how it would be if this operator had never been recorded
             guess = kernel_time(work, H200, without_own).seconds
-            errors["default"].append((abs(math.log(guess / seconds)), seconds * count))
+            errors["default"].append((abs(math.log(guess / seconds)), weight))
     found = {kind: 1.4826 * weighted_median(values) for kind, values in errors.items()}
     return {**found, "custom": CUSTOM_SPREAD, "other_gpu": OTHER_GPU_SPREAD}
 
