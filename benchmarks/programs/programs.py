@@ -455,7 +455,7 @@ PROGRAMS = [
         "barlow_twins",
         "facebookresearch/barlowtwins",
         ".",
-        "python main.py DATA/pictures --batch-size 64 --workers 2 --epochs 2 "
+        "python main.py DATA/pictures --batch-size 64 --workers 2 --epochs 20 "
         "--projector 2048-2048-2048 --checkpoint-dir DATA/out/barlow_twins",
     ),
     *(

@@ -106,6 +106,11 @@ def test_a_program_in_which_cudnn_tries_kernels_runs_once() -> None:
     assert any("cudnn.benchmark" in limit for limit in found.limits)
 
 
+def test_a_choice_between_two_tensors_has_the_layout_that_torch_gives_it() -> None:
+    _, printed = predict("layouts")
+    assert printed.count("alike True") == 9
+
+
 def test_weights_are_not_written_by_a_library_that_the_launcher_has_imported() -> None:
     found, _ = predict("safetensors", "accelerate", "launch")
     assert "weights were not written: model.safetensors, model.pt" in found.notes

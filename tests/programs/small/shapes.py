@@ -158,6 +158,14 @@ match kind:
         while True:
             convolution(torch.randn(4, 8, 32, 32, device="cuda")).sum().backward()
             optimizer.step()
+    case "layouts":  # of what torch.where gives, which softmax copies or not
+        rows, columns = torch.randn(4, 8), torch.randn(8, 4).t()
+        for condition in (rows > 0, columns > 0, rows[:1] > 0):
+            for one, two in ((rows, rows), (columns, rows), (rows, columns)):
+                on_gpu = torch.where(condition.cuda(), one.cuda(), two.cuda())
+                print("alike", on_gpu.stride() == torch.where(condition, one, two).stride())
+        while True:
+            step(torch.randn(8, 64))
     case "at-the-end":  # evaluates, also with what it trained with, and saves after its last epoch
         for _ in range(1000):
             for (x,) in loader:

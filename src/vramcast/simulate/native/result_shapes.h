@@ -45,7 +45,8 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
       {"aten::isnan", [](const Arguments& a) { return at::eq(a[0].toTensor(), a[0].toTensor()); }},
       {"aten::where.self",
        [](const Arguments& a) {
-         return at::mul(at::add(a[1].toTensor(), a[2].toTensor()), a[0].toTensor());
+         // the order of the operands decides the strides
+         return at::mul(a[0].toTensor(), at::add(a[1].toTensor(), a[2].toTensor()));
        }},
       {"aten::rsub.Tensor", both(0, 1)},
       {"aten::floor_divide", both(0, 1)},
