@@ -35,7 +35,10 @@ SOLVER_OPERATORS = frozenset(
         "linalg_inv_ex",
     )
 )
+WORKSPACE = "cublas_workspace"
+# What does not make the driver load torch's kernels: copies, and products by cuBLAS.
 COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
+PRODUCTS = frozenset((*(f"aten::{op}" for op in ("addmm", "mm", "bmm", "baddbmm")), WORKSPACE))
 # c10::ScalarType; a rare type that is not listed is shown by its number
 DTYPES = {
     -1: "bytes",
@@ -151,14 +154,15 @@ class Recording:
         )
 
     def _first_kernel(self, events: NDArray[np.int64], allocations: NDArray[Any]) -> int:
-        """Where the first allocation is that no copy from the host has made."""
+        """Where the first allocation is that no copy from the host has made, and no product."""
         names = np.unique(allocations["operator_name"])
-        copies = [name for name in names if self.device.name(name).partition(".")[0] in COPIES]
+        others = COPIES | PRODUCTS
+        copies = [name for name in names if self.device.name(name).partition(".")[0] in others]
         is_copy = np.isin(allocations["operator_name"], copies)
         # what starts CUDA is a tensor of one element
         is_copy |= (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
-        others = np.flatnonzero(~is_copy)
-        return _place_of(int(others[0]) + 1 if len(others) else 0, events)
+        found = np.flatnonzero(~is_copy)
+        return _place_of(int(found[0]) + 1 if len(found) else 0, events)
 
     def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
         words = ["activations", "temporaries", "workspaces"]
@@ -167,7 +171,7 @@ class Recording:
         for number, category in self.ownership.category_of.items():
             codes[number - 1] = numbers.setdefault(category, len(numbers))
         for name in np.unique(allocations["operator_name"]):
-            if self.device.name(name) == "cublas_workspace":
+            if self.device.name(name) == WORKSPACE:
                 codes[allocations["operator_name"] == name] = numbers["workspaces"]
         return trace.Labels(codes, list(numbers))
 
