@@ -35,6 +35,19 @@ To measure on a machine without a network, carry what the programs need to it:
 *steps* are the training steps after which enough was seen. Seconds are of the whole prediction on
 a machine with two cores that others use too.
 """
+SECONDS = """
+## Seconds
+
+A prediction is to take no more than 1.3 times the program's own imports and set-up, on the same
+machine, and 5 s. The set-up ends where the program first calls a model: what it does before its
+first training step, such as an evaluation, is not in it. Made from `seconds.jsonl`:
+
+    PYTHONPATH=src python benchmarks/programs/seconds.py CHECKOUTS DATA
+
+The machine had two cores and other work. *CPU* are seconds in which a core worked for it, which
+other work changes less.
+"""
+SET_UP_FACTOR, MORE_SECONDS = 1.3, 5
 
 
 def row(record: dict[str, Any], measured_bytes: int | None) -> str:
@@ -56,6 +69,31 @@ def row(record: dict[str, Any], measured_bytes: int | None) -> str:
     sizes = [format_bytes(peak_bytes), measured, error]
     others = [record["peak_phase"], ", ".join(phases), steps, record["seconds"]]
     return _line([*cells, *sizes, *others])
+
+
+def limit_of(set_up_seconds: float) -> float:
+    return SET_UP_FACTOR * set_up_seconds + MORE_SECONDS
+
+
+def seconds_lines() -> list[str]:
+    """Of those of which both were seen."""
+    newest = {record["name"]: record for record in read_lines(HERE / "seconds.jsonl")}
+    records = [newest[program.name] for program in PROGRAMS if program.name in newest]
+    records = [one for one in records if "seconds" in one and "set_up_seconds" in one]
+    rows, num_within, num_within_of_core = [], 0, 0
+    for one in records:
+        limit, of_core = limit_of(one["set_up_seconds"]), limit_of(one["set_up_cpu_seconds"])
+        num_within += one["seconds"] <= limit
+        num_within_of_core += one["cpu_seconds"] <= of_core
+        cells = [one["name"], one["set_up_seconds"], f"{limit:.1f}", one["seconds"]]
+        cells += [one["set_up_cpu_seconds"], f"{of_core:.1f}", one["cpu_seconds"]]
+        rows.append(_line(cells))
+    heads = ["program", "set-up", "limit", "prediction", "set-up, CPU", "limit, CPU"]
+    heads.append("prediction, CPU")
+    within = (
+        f"Within it: {num_within} of {len(records)}, {num_within_of_core} by seconds of a core.\n"
+    )
+    return [SECONDS, within, _line(heads), _line(["---"] * len(heads)), *rows]
 
 
 def error_of(predicted_bytes: int, measured_bytes: int) -> float:
@@ -91,6 +129,7 @@ def main() -> None:
         _line(heads),
         _line(["---"] * len(heads)),
         *(row(record, measured.get(record["name"])) for record in records),
+        *seconds_lines(),
     ]
     write_atomically(HERE / "README.md", "\n".join(lines) + "\n")
 
