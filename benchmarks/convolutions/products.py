@@ -42,10 +42,10 @@ def main() -> None:
                 weight, x = layers[int(layer)]["weight"], layers[int(layer)]["x"]
                 dtype, _, channels_last = FORMS[int(form)]
                 more_bytes = int(num_bytes)
-                if which == "2":  # a gradient for each image comes first
+                if which == "2" and not channels_last:  # a gradient for each image comes first
                     more_bytes -= int(batch) * math.prod(weight) * 4
-                is_known = which != "2" or not channels_last
-                if math.prod(weight[2:]) == 1 and is_known and more_bytes > 0:
+                is_some = more_bytes > 0 or (which == "2" and channels_last)
+                if math.prod(weight[2:]) == 1 and is_some:
                     sizes = int(batch), *weight[:2], math.prod(x[1:])
                     table[product_key(int(which), dtype, channels_last, *sizes)] = more_bytes
     text = json.dumps(dict(sorted(table.items())), separators=(",", ":"))

@@ -87,12 +87,12 @@ def _may_round(c: Convolution) -> bool:
 def _cublas_bytes(which: int, c: Convolution) -> int:
     """A weight gradient for each image, to be added up. One product of all images is split."""
     sizes = c.x[0], *c.weight[:2], math.prod(c.x[2:])
-    own_bytes = _products().get(product_key(which, c.dtype, c.channels_last, *sizes), 0)
-    if which != WEIGHT_GRADIENT:
-        return own_bytes
-    if c.channels_last:
-        raise Unknown
-    return c.x[0] * math.prod(c.weight) * 4 + own_bytes
+    own_bytes = _products().get(product_key(which, c.dtype, c.channels_last, *sizes))
+    if which != WEIGHT_GRADIENT or c.channels_last:
+        if own_bytes is None and which == WEIGHT_GRADIENT:
+            raise Unknown
+        return own_bytes or 0
+    return c.x[0] * math.prod(c.weight) * 4 + (own_bytes or 0)
 
 
 def product_key(

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from vramcast.simulate.kernels.registry import (
     Target,
@@ -166,4 +167,41 @@ def batch_norm_backward(
     _channels_last_scratch(x, 2)
     grad_x = torch.empty_like(x) if wanted[0] else None
     del sums
+    return grad_x, *gradients
+
+
+# cuDNN's with channels last, as recorded on an H200 (1,268 cases, exact on all): partial sums of 64
+# channels for each block of so many pixels
+FORWARD_PIXELS, BACKWARD_PIXELS = {4: 64, 2: 160}, 96
+
+
+def _use_cudnn_scratch(x: Tensor, *, backward: bool) -> None:
+    if suggest_memory_format(x) == torch.contiguous_format:
+        return
+    channels = x.shape[1]
+    groups, item_bytes = -(-channels // 64), 4 if channels % 4 == 0 else 16
+    pixels = BACKWARD_PIXELS if backward else FORWARD_PIXELS[x.element_size()]
+    blocks = -(-x.numel() // (channels * pixels)) * groups
+    num_bytes = 1056 + 512 * blocks + item_bytes * groups
+    scratch(num_bytes if backward else num_bytes + 16 + item_bytes * blocks)
+
+
+@kernel("cudnn_batch_norm")
+def cudnn_batch_norm(x: Tensor, weight: Tensor, training: bool) -> Any:
+    out = torch.empty_like(x, memory_format=suggest_memory_format(x))
+    num_kept = x.shape[1] if training else 0
+    kept = [new(num_kept, dtype=weight.dtype) for _ in ("mean", "variance")]
+    if training:
+        _use_cudnn_scratch(x, backward=False)
+    return out, *kept, new(0, dtype=torch.uint8)
+
+
+@kernel("cudnn_batch_norm_backward")
+def cudnn_batch_norm_backward(x: Tensor, grad: Tensor, weight: Tensor) -> Any:
+    layout = suggest_memory_format(x)
+    dense = grad.contiguous(memory_format=layout)
+    grad_x = torch.empty_like(x, memory_format=layout)
+    gradients = torch.empty_like(weight), torch.empty_like(weight)
+    _use_cudnn_scratch(x, backward=True)
+    del dense
     return grad_x, *gradients
