@@ -22,16 +22,22 @@ from vramcast.records.prediction import BoundBy
 from vramcast.units import format_seconds
 
 H200 = find_gpu("h200")
-SESSIONS = {"rows": "accuracy suites", "tune": "tune", "mb": "max-batch"}
+SESSIONS = {
+    "rows": "accuracy suites",
+    "tune": "tune",
+    "mb": "max-batch",
+    "unseen": "unseen.py",
+}
 # One model in many settings, all off alike: its scans are kernels of its own, and its products are
 # larger than those that were recorded.
 BY_HAND = "elleci-1.36b"
-COMPILED = ("-compile-", "-reduce-overhead-", "compiled-")
+COMPILED = ("-compile-", "-reduce-overhead-", "compiled-", "-compiled_")
 TEXT = """# Step times: predicted against measured
 
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
-`fit.py` leaves out, and runs of `tune` and `max-batch`. The rates are made by `fit.py` from
+`fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py`, whose predictions
+before they were measured are in [unseen.md](unseen.md). The rates are made by `fit.py` from
 `steps.jsonl.gz`, `kernels.jsonl.gz`, `operators.jsonl.gz` and `benchmarks/convolutions`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.

@@ -221,7 +221,13 @@ def fit_units(chosen: Kernels, known: list[float]) -> list[float]:
         return weights * np.log(np.array(values) / seconds)
 
     tried = [
-        least_squares(errors, np.log([*known, per_unit, per_byte]), loss="soft_l1", f_scale=0.5)
+        least_squares(
+            errors,
+            np.log([known[0], min(known[1], 0.99), per_unit, per_byte]),
+            bounds=(-np.inf, [np.inf, 0.0, np.inf, np.inf]),  # no more than the bandwidth
+            loss="soft_l1",
+            f_scale=0.5,
+        )
         for per_unit, per_byte in ((1e-10, 1e-11), (1e-9, 1e-10), (2e-8, 1e-9), (1e-11, 1e-7))
     ]
     best = min(tried, key=lambda found: found.cost)

@@ -33,7 +33,10 @@ Made by `benchmarks/step_time/unseen_table.py` from `unseen.jsonl`. The steps ar
 `unseen.py`. Each was simulated under torch 2.11 without a GPU and its prediction committed before
 it was measured, on one H200 with a host whose small step takes {host} ms (`vramcast calibrate
 --host`); the predicted seconds of the host are for one that takes {usual} ms. "kernels" are the
-sums of all kernels of a step; "calls" the Python functions that it calls.
+sums of all kernels of a step, larger than the step where cuDNN runs some side by side (wav2vec,
+language_lstm); "calls" the Python functions that it calls. README.md has the same steps with
+today's rates: tokens_in_the_middle was off because a softmax across rows reads from memory what a
+smaller one finds in the cache, which was found in recorded kernels before this measurement came.
 
 {rows}
 
