@@ -82,7 +82,7 @@ def _memory_kind(work: OperatorWork) -> str:
 def recurrent_seconds(work: OperatorWork, known: Mapping[str, Sequence[float]]) -> float:
     seconds, of_width, of_batch = known[work.operator]
     steps, batch, matrices, width = work.sizes
-    return steps * matrices * seconds * width**of_width * max(1, batch) ** of_batch
+    return seconds * steps * matrices * math.pow(width, of_width) * math.pow(batch or 1, of_batch)
 
 
 def is_of_vector(work: OperatorWork) -> bool:
