@@ -14,7 +14,7 @@ import pytest
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate.build import build
-from vramcast.simulate.cudnn import library, plans
+from vramcast.simulate.cudnn import gpu_only, library, plans
 from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
     FORWARD,
@@ -231,6 +231,15 @@ def test_a_kernel_of_unknown_size_does_not_hide_the_next_that_is_tried(
     monkeypatch.setattr(plans, "_configurations", lambda *_: [])
     tried = plans.tried_bytes.__wrapped__(WEIGHT_GRADIENT, c, H200, False)
     assert set(tried) == {next(transform_bytes(WEIGHT_GRADIENT, c))}
+
+
+def test_a_filter_of_one_point_is_transformed_only_where_all_kernels_are_tried() -> None:
+    # of torchvision's lraspp_mobilenet_v3_large in an evaluation, on an H200
+    sizes: Any = {"x": (1, 960, 33, 44), "weight": (128, 960, 1, 1), "y": (1, 128, 33, 44)}
+    layer = convolution(dtype="fp32", channels_last=False, padding=(0, 0), **sizes)
+    fourier = Refusal(3, ())
+    assert gpu_only.workspace_bytes(FORWARD, fourier, layer, is_tried=True) == 4_185_292_800
+    assert gpu_only.workspace_bytes(FORWARD, fourier, layer) is None
 
 
 def test_fourier_transforms_take_what_was_recorded_when_they_were_tried() -> None:

@@ -62,22 +62,25 @@ class Unknown(Exception):
     """The kernel is chosen, but what it takes is not known to the byte."""
 
 
-def workspace_bytes(which: int, refusal: Refusal, c: Convolution) -> int | None:
-    """None for a kernel that a GPU would refuse too."""
+def workspace_bytes(
+    which: int, refusal: Refusal, c: Convolution, *, is_tried: bool = False
+) -> int | None:
+    """None for a kernel that a GPU would refuse too, or that cuDNN only tries."""
     method = METHODS[which].get(refusal.engine)
     if method is Method.CUBLAS:
         return _cublas_bytes(which, c) if c.is_matrix_product and _may_round(c) else None
     if method is Method.DEPTHWISE:
         return _depthwise_bytes(refusal.engine, refusal.reasons, c, which)
     if method is Method.FOURIER:
-        return next(transform_bytes(which, c), None) if _can_be_transformed(which, c) else None
+        is_allowed = _can_be_transformed(which, c, is_tried)
+        return next(transform_bytes(which, c), None) if is_allowed else None
     return _winograd_bytes(which, c) if method is Method.WINOGRAD else None
 
 
-def _can_be_transformed(which: int, c: Convolution) -> bool:
-    """No lines, and no small filters but for their gradients."""
+def _can_be_transformed(which: int, c: Convolution, is_tried: bool) -> bool:
+    """No lines; small filters where all kernels are tried, and for their gradients."""
     is_image = len(c.x) == 4 and min(c.x[2:]) > 1
-    return is_image and (which == WEIGHT_GRADIENT or min(c.weight[2:]) > 2)
+    return is_image and (is_tried or which == WEIGHT_GRADIENT or min(c.weight[2:]) > 2)
 
 
 def _may_round(c: Convolution) -> bool:

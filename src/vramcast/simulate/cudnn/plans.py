@@ -105,7 +105,7 @@ def _all_proposed(
             yield _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
         for refusal in _refusals(graph, mode, 0, gpu):
             with suppress(Unknown):
-                yield gpu_only.workspace_bytes(which, refusal, convolution)
+                yield gpu_only.workspace_bytes(which, refusal, convolution, is_tried=True)
 
 
 def _refusals(graph: Descriptor, mode: int, count: int, gpu: Gpu) -> list[Refusal]:
