@@ -86,6 +86,7 @@ def _processes(name: str, given: dict[str, str]) -> tuple[int, int]:
 
 def _variables(name: str, size: int, nodes: int) -> dict[str, str]:
     """What programs read of them; world.py has the names of a rank."""
+    each: dict[str, int | str]
     if name == "srun":
         each = {"NTASKS": size, "NPROCS": size, "NNODES": nodes, "JOB_NUM_NODES": nodes}
         each |= {"NTASKS_PER_NODE": size // nodes, "PROCID": 0, "LOCALID": 0, "NODEID": 0}
