@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from vramcast.programs.scratch import PREFIX, scratch_folder
+from vramcast.programs.scratch import PREFIX, scratch_folder, set_aside
 
 
 def test_the_folder_of_a_killed_command_goes_with_the_next_and_that_of_a_running_one_stays(
@@ -29,3 +29,12 @@ def test_the_folder_of_a_killed_command_goes_with_the_next_and_that_of_a_running
         assert not left.exists()
     assert not made.exists()
     assert of_another.exists() and unknown.exists()
+
+
+def test_a_file_that_was_set_aside_is_put_back_where_the_program_was_killed(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pt"
+    weights.write_text("weights of days")
+    with scratch_folder() as folder:
+        set_aside(str(weights), folder)
+        weights.write_text("nothing")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["weights of days"]
