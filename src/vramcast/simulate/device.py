@@ -74,6 +74,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "set_recording": (None, c_bool),
     "end_thread": (None,),
     "set_excluded": (c_bool, c_bool),
+    "wants_one_device": (c_bool, c_char_p),
     "reset": (None,),
     "keep_all": (None,),
     "mark": (None, c_int64),

@@ -48,6 +48,11 @@ HOST_WAITS = frozenset(
         "_unique2",
     )
 )
+# the words of torch
+ONE_DEVICE = (
+    "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+    "cpu! (in "
+)
 _libraries: dict[str, torch.library.Library] = {}
 
 
@@ -80,6 +85,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     full_name = overload._schema.name + name.removeprefix(base_name)
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
     taken = inspect.signature(function).parameters
+    wants_one_device = device.vramcast_wants_one_device(full_name.encode())
     written = [] if base_name in KEEPS_VALUES else _written_names(overload, names)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
     after_this = torch._C._dispatch_keyset_full_after(torch._C._dispatch_key_parse("Fake"))
@@ -109,6 +115,8 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
                 return overload(*arguments, **options)
             finally:
                 device.vramcast_set_excluded(excluded)
+        if wants_one_device and any(map(_is_left_on_host, tensors_in(arguments))):
+            raise RuntimeError(f"{ONE_DEVICE}{overload._schema.name})")
         named = {**dict(zip(names, arguments)), **options}
         before = device.vramcast_begin_kernel(full_name.encode())
         try:
@@ -129,6 +137,10 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     skip = dynamo._FrameAction.SKIP
     dynamo.set_code_exec_strategy(run.__code__, dynamo._FrameExecStrategy(skip, skip))
     return run
+
+
+def _is_left_on_host(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and tensor.dim() > 0
 
 
 def _written_names(overload: Any, names: list[str]) -> list[str]:

@@ -121,6 +121,8 @@ def index_put(
 
 
 def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumulate: bool) -> None:
+    if any(p is not None and p.numel() == 0 for p in positions):
+        return  # nothing is written
     host_values = known(values)
     hosts = [None if p is None else known(p) for p in positions]
     all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))

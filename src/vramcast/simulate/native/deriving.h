@@ -16,10 +16,23 @@ constexpr int64_t max_derived_elements = 64, max_read_elements = 4096;
 // A number that is worked out again and again, as in a line search, stays of moderate size.
 constexpr double max_typical_number = 1e3;
 
+// Also that it is a part of: a mask where nothing is padded.
+static bool is_of_one_number(const at::Tensor& host) {
+  auto storage = host.storage();
+  const auto num_elements = static_cast<int64_t>(storage.nbytes() / host.itemsize());
+  if (num_elements == 0 || storage.nbytes() > max_integer_value_bytes) return false;
+  BelowSimulation below;
+  const auto all = make_tensor(std::move(storage), {std::vector<int64_t>{num_elements}},
+                               {std::vector<int64_t>{1}}, 0, host.dtype(), false);
+  const auto first = all.select(0, 0);
+  // most are told apart by their last element
+  return first.eq(all.select(0, num_elements - 1)).item<bool>() && all.eq(first).all().item<bool>();
+}
+
 static Typical typical_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {0};
   if (const auto host = known_values(tensor); host.defined())
-    return {first_element(host), true, tensor.numel() == 1};
+    return {first_element(host), true, tensor.numel() == 1 || is_of_one_number(host)};
   const auto* block = block_of(tensor);
   if (block && (block->typical.derived || !c10::isIntegralType(tensor.scalar_type(), true)))
     return block->typical;
@@ -130,6 +143,21 @@ static std::optional<Typical> derive_from_first(const Operator& info,
   return found;
 }
 
+// Masks that are added are large, and made of numbers and of other masks.
+static bool are_sure(c10::ArrayRef<IValue> arguments) {
+  bool maybe = true, sure = true;
+  for (const auto& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      const auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr;
+      maybe = maybe && (!block || block->values.defined() || block->typical.sure);
+    });
+  if (!maybe) return false;  // without a look at those that are known
+  for (const auto& argument : arguments)
+    for_each_tensor(argument,
+                    [&](const at::Tensor& tensor) { sure = sure && typical_of(tensor).sure; });
+  return sure;
+}
+
 static bool is_from_0_to_1(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
   if (op.schema().name() != "aten::uniform_") return true;
   return arguments[1].toDouble() == 0 && arguments[2].toDouble() == 1;
@@ -149,7 +177,7 @@ static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operat
   }
   const bool is_bool = result.scalar_type() == at::kBool;
   if (!c10::isIntegralType(result.scalar_type(), true) && result.numel() > max_derived_elements &&
-      !is_update())
+      !is_update() && !(info.pointwise && are_sure(arguments)))
     return std::nullopt;
   if (info.pointwise || info.folds) return derive_by_running(op, info, arguments, result);
   if (is_bool || is_update()) return derive_from_first(info, arguments, result);

@@ -83,7 +83,7 @@ static int64_t total_bytes(const Stack& metas) {
 
 // Where an operator runs, by its arguments.
 struct Placement {
-  bool on_gpu = false, on_meta = false, any_tensor = false;
+  bool on_gpu = false, on_meta = false, any_tensor = false, left_on_host = false;
 };
 
 static Placement placement_of(const Operator& info, c10::ArrayRef<IValue> arguments) {
@@ -93,13 +93,23 @@ static Placement placement_of(const Operator& info, c10::ArrayRef<IValue> argume
       found.any_tensor = true;
       found.on_gpu = found.on_gpu || tensor.is_cuda();
       found.on_meta = found.on_meta || tensor.is_meta();
+      found.left_on_host = found.left_on_host || is_left_on_host(tensor);
     });
   }
   if (info.device_argument >= 0 && arguments[info.device_argument].isDevice()) {
     found.on_gpu = arguments[info.device_argument].toDevice().is_cuda();
     found.on_meta = arguments[info.device_argument].toDevice().is_meta();
+    found.left_on_host = false;
   }
   return found;
+}
+
+// torch's own error where the number is too large, as -1e9 is for half precision.
+static void check_range(const at::Tensor& tensor, const at::Scalar& number) {
+  const auto type = tensor.scalar_type();
+  if (type == at::kHalf) number.to<at::Half>();
+  if (type == at::kBFloat16) number.to<at::BFloat16>();
+  if (type == at::kFloat) number.to<float>();
 }
 
 static bool asks_for_pinned(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments) {
@@ -181,10 +191,15 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     const CurrentOperator current(recorder, info.name);
     return op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
   }
-  const auto [on_gpu, on_meta, any_tensor] = placement_of(info, arguments);
+  const auto [on_gpu, on_meta, any_tensor, left_on_host] = placement_of(info, arguments);
+  TORCH_CHECK(!on_gpu || !left_on_host || !info.wants_one_device, one_device_error,
+              op.schema().name(), ")");
   if (!on_gpu && (on_meta || (any_tensor && runs_on_host(info, arguments))))
     return run_without_simulation(op, below, stack);
   if (on_gpu && info.kind == Kind::run_on_host && run_host_kernel(op, info, below, stack)) return;
+
+  if (on_gpu && info.filled_with >= 0)
+    check_range(arguments[0].toTensor(), arguments[info.filled_with].toScalar());
 
   const CurrentOperator current(recorder, info.name);
   Stack metas;

@@ -166,6 +166,7 @@ int64_t vramcast_host_allocator() { return reinterpret_cast<int64_t>(&lazy_host_
 void vramcast_resize_storage(int64_t storage, int64_t num_bytes) {
   resize_storage(reinterpret_cast<c10::StorageImpl*>(storage), num_bytes);
 }
+bool vramcast_wants_one_device(const char* name) { return wants_one_device(name); }
 // Lets one operator through to its real kernel; returns what to restore.
 bool vramcast_set_excluded(bool excluded) {
   const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);

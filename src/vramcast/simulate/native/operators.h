@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "one_device.h"
 #include "reductions.h"
 #include "result_shapes.h"
 #include "storages.h"
@@ -24,6 +25,7 @@ struct Operator {
   Kind kind = Kind::simulate;
   bool is_copy = false;
   bool is_host_code = false;
+  bool wants_one_device = false;
   bool is_collective = false, waits_for_collective = false;
   const Reduction* reduction = nullptr;
   // gives the result's shape where there is no Meta kernel in C++
@@ -31,6 +33,7 @@ struct Operator {
   bool adds_bias = false;
   bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
   bool fills = false;           // with one number
+  int filled_with = -1;         // which argument is that number, or the one for a mask's places
   bool overwrites = false;      // writes every element of the tensor it writes to
   bool scatters = false;       // writes to places that another tensor names
   int passes_by_name = 0;       // over elements of its first argument that another tensor names
@@ -148,6 +151,16 @@ static bool has_host_kernel(const c10::OperatorHandle& op) {
          kernel.find("vramcast") == std::string::npos;
 }
 
+// Of some that write in place only the other form has the tag.
+static bool is_pointwise(const c10::OperatorHandle& op) {
+  auto name = op.schema().operator_name();
+  if (op.hasTag(at::Tag::pointwise) || name.name.back() != '_')
+    return op.hasTag(at::Tag::pointwise);
+  name.name.pop_back();
+  const auto other = c10::Dispatcher::singleton().findOp(name);
+  return other && other->hasTag(at::Tag::pointwise);
+}
+
 static Operator describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   Operator result;
@@ -161,17 +174,20 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.is_collective = full_name.rfind("c10d::", 0) == 0;
   result.waits_for_collective = full_name == "_c10d_functional::wait_tensor";
   result.is_copy = full_name == "aten::copy_";
+  result.wants_one_device = wants_one_device(full_name + "." + overload);
   result.ranks = ranking_names.count(full_name) > 0;
   result.gives_shares = share_names.count(full_name) > 0;
   if (picking_names.count(full_name)) result.picked_result = 0;
   result.moves = moving_names.count(full_name) > 0;
-  result.pointwise = op.hasTag(at::Tag::pointwise);
+  result.pointwise = is_pointwise(op);
   result.compares_equal = full_name == "aten::eq" || full_name == "aten::eq_";
   result.compares_unequal = full_name == "aten::ne" || full_name == "aten::ne_";
   result.asks = asking_names.count(full_name) > 0;
   result.counts = full_name == "aten::sum";
   result.folds = result.reduction || full_name == "aten::dot" || full_name == "aten::vdot";
   result.fills = result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
+  if (full_name == "aten::fill_" && overload == "Scalar") result.filled_with = 1;
+  if (full_name == "aten::masked_fill_" && overload == "Scalar") result.filled_with = 2;
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);
