@@ -190,8 +190,8 @@ def ctc_cudnn():
         return F.ctc_loss(
             lp,
             torch.randint(1, 20, (32,), dtype=torch.int32),
-            torch.full((4,), 30, dtype=torch.int32),
-            torch.full((4,), 8, dtype=torch.int32),
+            torch.full((4,), 30, dtype=torch.int32, device="cuda"),
+            torch.full((4,), 8, dtype=torch.int32, device="cuda"),
         )
 
     return train(m, f)
