@@ -267,5 +267,14 @@ def a_mask_of_classes_has_one_place_for_each_row() -> None:
     assert scores[by_index == 1].shape == scores[by_scatter.bool()].shape == (128,)
 
 
+def a_picture_that_is_shifted_along_two_dimensions_is_made_twice() -> None:
+    """As in Swin's blocks."""
+    picture = torch.zeros(16, 16, 4, device="cuda")
+    assert taken_by(lambda: torch.roll(picture, (1, 1), (0, 1))) == [4 * KIB, 4 * KIB, -4 * KIB]
+    assert taken_by(lambda: torch.roll(picture, 1)) == [4 * KIB]
+    places = torch.arange(4, device="cuda")
+    assert torch.roll(places, 1, 0).tolist() == [3, 0, 1, 2]
+
+
 if __name__ == "__main__":
     run_programs()

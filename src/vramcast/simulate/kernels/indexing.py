@@ -135,6 +135,19 @@ def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumu
         set_known(x, aten.index_put(host, hosts, host_values, accumulate))
 
 
+@kernel("roll")
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Dimension by dimension: each has a result of its own."""
+    out = x
+    for _ in dims or [0]:
+        source = out.contiguous()
+        out = torch.empty_like(source)
+    host = known(x)
+    if host is not None:
+        set_known(out, torch.roll(host, list(shifts), list(dims)))
+    return out
+
+
 @kernel("index_add", "index_reduce")
 def index_add(x: Tensor) -> Tensor:
     return x.clone()
