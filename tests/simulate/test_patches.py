@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from vramcast.simulate import patches
+from vramcast.simulate.patches import inductor_template_texts, triton_sources
 from vramcast.simulate.patching import Patcher
 
 GPU: Any = None  # these patches do not ask it
@@ -32,6 +35,48 @@ def test_what_was_replaced_is_put_back() -> None:
     assert vars(library) == {"version": 2, "added": 2}
     patcher.undo()
     assert vars(library) == {"version": 1}
+
+
+def test_a_static_method_is_put_back_as_one() -> None:
+    class Library:
+        @staticmethod
+        def double(number: int) -> int:
+            return 2 * number
+
+    patcher = Patcher(GPU)
+    patcher.put(Library, "double", staticmethod(lambda number: 3 * number))
+    assert Library().double(2) == 6
+    patcher.undo()
+    assert Library().double(2) == 4
+
+
+def test_the_source_of_a_function_is_found_in_the_syntax_tree_of_its_file() -> None:
+    """Of all functions of a file that has decorators, classes and comments after the last line."""
+    given = triton_sources._Inspect("inspect")
+    functions = [f for f in vars(functools).values() if isinstance(f, FunctionType)]
+    functions += [
+        vars(functools.partialmethod)[name] for name in ("__init__", "_make_unbound_method")
+    ]
+    assert len(functions) > 10
+    for function in map(inspect.unwrap, functions):
+        if function.__code__.co_filename == functools.__file__:
+            assert given.getsourcelines(function) == inspect.getsourcelines(function)
+    assert given.signature is inspect.signature
+    with pytest.raises(OSError):
+        given.getsourcelines(eval("lambda: 1"))
+
+
+def test_a_template_is_read_when_it_is_used() -> None:
+    read: list[str] = []
+
+    def reader(source: str) -> Any:
+        read.append(source)
+        return SimpleNamespace(render=lambda **values: source.format(**values))
+
+    template = inductor_template_texts._Later(reader, "a {name}")
+    assert template and not read
+    assert [template.render(name=name) for name in "bc"] == ["a b", "a c"]
+    assert read == ["a {name}"]
 
 
 def test_a_library_that_is_imported_later_is_patched_then(

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -57,7 +57,7 @@ class Locations:
     def __init__(self) -> None:
         self.found: list[Location] = []
         self._running = _Running()
-        self._numbers: dict[tuple[CodeType, int, int], int] = {}
+        self._numbers: dict[tuple[str, str, int, int], int] = {}
 
     @contextmanager
     def watching_modules(self) -> Iterator[None]:
@@ -83,7 +83,7 @@ class Locations:
         for _ in range(MAX_FRAMES):
             if frame is None:
                 break
-            if _is_user_code(frame.f_code):
+            if _is_user_code(frame.f_code.co_filename):
                 modules = self._running.modules
                 return self._number(frame, modules[-1] if modules else None)
             frame = frame.f_back
@@ -91,10 +91,11 @@ class Locations:
 
     def _number(self, frame: FrameType, module: torch.nn.Module | None) -> int:
         code, line = frame.f_code, frame.f_lineno
-        number = self._numbers.get((code, line, id(module)))
+        key = code.co_filename, code.co_name, line, id(module)
+        number = self._numbers.get(key)
         # a new module may have the id of one that is gone
         if number is None or self.found[number].module() is not module:
-            number = self._numbers[code, line, id(module)] = len(self.found)
+            number = self._numbers[key] = len(self.found)
             reference = weakref.ref(module) if module is not None else _no_module
             self.found.append(Location(code.co_filename, line, code.co_name, reference))
         return number
@@ -104,7 +105,7 @@ def line_of(frame: FrameType | None) -> str:
     """Of the user's code, where there is any on the stack, else of what is running."""
     running = frame
     for _ in range(MAX_FRAMES):
-        if frame is None or _is_user_code(frame.f_code):
+        if frame is None or _is_user_code(frame.f_code.co_filename):
             break
         frame = frame.f_back
     shown = frame or running
@@ -113,8 +114,8 @@ def line_of(frame: FrameType | None) -> str:
 
 
 @cache
-def _is_user_code(code: CodeType) -> bool:
-    return not code.co_filename.startswith(HIDDEN)
+def _is_user_code(file: str) -> bool:
+    return not file.startswith(HIDDEN)
 
 
 @cache

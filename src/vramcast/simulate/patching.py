@@ -35,6 +35,8 @@ class Patcher:
     def put(self, owner: Any, name: str, value: Any, *, add: bool = False) -> None:
         """Replace an attribute. One that this version of the library lacks is skipped, or added."""
         original = getattr(owner, name, _MISSING)
+        if isinstance(owner, type):
+            original = vars(owner).get(name, original)  # as it stands there: it may be static
         if original is not _MISSING or add:
             self._originals.append((owner, name, original))
             setattr(owner, name, value)
