@@ -229,25 +229,6 @@ def allocations_have_the_stream_of_the_forward_pass_also_in_the_backward_pass() 
     assert streams.count(0) == 3 and set(streams) == {0, side.stream_id}
 
 
-def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() -> None:
-    x, u = torch.randn(1000, 100, device="cuda"), torch.rand(1000, 100, device="cuda")
-
-    def share(mask: torch.Tensor) -> float:
-        assert int(mask.sum()) == x[mask].numel()
-        return x[mask].numel() / x.numel()
-
-    inside = (x >= -3) & (x <= 3)
-    assert 0.99 < share(inside) < 1
-    assert 0 < share(~inside) < 0.01
-    assert share(x > 0) == 0.5
-    assert abs(share(u < 0.1) - 0.1) < 0.01
-    rare = u < 0.1
-    rare |= torch.sigmoid(x) > 0.9
-    assert abs(share(rare) - 0.19) < 0.01
-    assert share(x == u) == 0.5, "nothing is known of it"
-    assert share(torch.isfinite(x)) == 1
-
-
 def memory_that_another_stream_uses_comes_back_when_the_host_knows_it_has_finished() -> None:
     side, other = torch.cuda.Stream(), torch.cuda.Stream()
     large = torch.empty(1 << 15, 1 << 15, device="cuda")

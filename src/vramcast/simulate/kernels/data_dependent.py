@@ -21,6 +21,7 @@ from vramcast.simulate.kernels.registry import (
     set_known,
     typical,
 )
+from vramcast.simulate.kernels.sorting import LARGEST_DRAWN, drawn
 
 
 def _known_or_note(tensor: Tensor, text: str) -> Tensor | None:
@@ -78,10 +79,21 @@ def num_nonzero(x: Tensor) -> int:
     return int(x.numel() * true_share)
 
 
+def draw_mask(x: Tensor) -> Tensor | None:
+    """Which elements are nonzero: what a program makes of them then fits together."""
+    values = known(x)
+    if values is None and 0 < x.numel() <= LARGEST_DRAWN:
+        ranks = drawn((x.numel(),)).argsort().argsort().view(x.shape)
+        values = (ranks < num_nonzero(x)).to(x.dtype)
+        if x.dtype in (torch.bool, torch.uint8):
+            set_known(x, values)
+    return values
+
+
 @kernel("nonzero")
 def nonzero(x: Tensor) -> Tensor:
     """CUB counts, then selects."""
-    values = known(x)
+    values = draw_mask(x)
     count = new(dtype=torch.int32)
     n = x.numel()
     scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramcast.simulate.kernels.data_dependent import draw_mask
 from vramcast.simulate.kernels.registry import (
     accumulator_dtype,
     kernel,
@@ -95,6 +96,7 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
     if host is not None and all_known:
         set_known(out, aten.index.Tensor(host, hosts))
+    torch.ops.vramcast.carry_spread(out, x)
     return out
 
 
@@ -103,6 +105,8 @@ def index_put(
     x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
 ) -> Tensor:
     """Adding at repeated positions: the linear positions are computed and sorted first."""
+    if not accumulate and values.is_cpu and values.numel() == 1 and _fill(x, indices, values):
+        return x
     positions = _as_positions(indices)
     present = [p for p in positions if p is not None]
     if accumulate and any(p.numel() for p in present):
@@ -118,6 +122,19 @@ def index_put(
         del dense, linear
     _put_known(x, positions, values, accumulate)
     return x
+
+
+def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
+    """One number at the places of one mask needs no positions."""
+    places = [place for place, index in enumerate(indices) if index is not None]
+    mask = indices[places[0]] if len(places) == 1 else None
+    if mask is None or mask.dtype != torch.bool:
+        return False
+    if known(x) is not None:
+        draw_mask(mask)
+    num_after = x.dim() - mask.dim() - places[0]
+    x.masked_fill_(mask[(..., *[None] * num_after)], values.item())
+    return True
 
 
 def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumulate: bool) -> None:

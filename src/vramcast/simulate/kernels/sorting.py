@@ -77,10 +77,10 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
         set_known(indices, ordered.indices)
         set_known(values, ordered.values)
     elif indices.numel() <= LARGEST_DRAWN:
-        set_known(indices, _drawn(x.shape).argsort(dim))
+        set_known(indices, drawn(x.shape).argsort(dim))
 
 
-def _drawn(shape: Sequence[int]) -> Tensor:
+def drawn(shape: Sequence[int]) -> Tensor:
     """Not by the host's own generator: what the program draws from it is what it would be."""
     return torch.rand(shape, generator=torch.Generator())
 
@@ -107,7 +107,7 @@ def topk(
             set_known(values, found.values)
             set_known(indices, found.indices)
         elif indices.numel() <= LARGEST_DRAWN:
-            set_known(indices, _drawn(x.shape).topk(k, dim).indices)
+            set_known(indices, drawn(x.shape).topk(k, dim).indices)
     return values, indices
 
 
@@ -150,5 +150,5 @@ def randperm(n: int, dtype: torch.dtype | None = None) -> Tensor:
     scratch(8)
     key_bytes = 4 if n <= 65536 else 8
     scratch(n * 8, n * key_bytes, n * key_bytes, radix_sort_bytes(n, key_bytes, 8))
-    set_known(out, _drawn((n,)).argsort())
+    set_known(out, drawn((n,)).argsort())
     return out

@@ -64,6 +64,18 @@ static void set_typical(const at::Tensor& tensor, Typical typical) {
     block->typical.sure = false;
 }
 
+// The largest number of a row is equal to one of its elements.
+static double equal_share(const Operator& info, const std::vector<Operand>& operands,
+                          double otherwise) {
+  if (operands.size() < 2) return otherwise;
+  const auto &a = operands[0].tensor, &b = operands[1].tensor;
+  const auto fewer = std::min(a.numel(), b.numel()), more = std::max(a.numel(), b.numel());
+  if (!a.is_floating_point() || !b.is_floating_point() || b.dim() == 0 || fewer == more)
+    return otherwise;
+  const auto share = static_cast<double>(fewer) / more;
+  return info.compares_equal ? share : 1 - share;
+}
+
 static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, const Operator& info,
                                                 c10::ArrayRef<IValue> arguments,
                                                 const at::Tensor& result) {
@@ -98,8 +110,10 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
     if (!same) found.true_share = known_true_share(op, info, arguments, operands);
     // elements that have nothing to do with each other are hardly ever equal
     const bool two = operands.size() < 2 || !same_elements(operands[0].tensor, operands[1].tensor);
-    if (!same && two && (info.compares_equal || info.compares_unequal))
+    if (!same && two && (info.compares_equal || info.compares_unequal)) {
       found.number = info.compares_unequal;
+      found.true_share = equal_share(info, operands, found.true_share);
+    }
   } else if (info.counts) {
     const auto& input = operands[0];
     const auto count =
@@ -163,10 +177,36 @@ static bool is_from_0_to_1(const c10::OperatorHandle& op, c10::ArrayRef<IValue> 
   return arguments[1].toDouble() == 0 && arguments[2].toDouble() == 1;
 }
 
+// Boxes are rows of four, a corner and the one across: the second minus the first is a side.
+static bool are_sides_of_boxes(c10::ArrayRef<IValue> arguments) {
+  const auto &second = arguments[0].toTensor(), &first = arguments[1].toTensor();
+  return second.is_cuda() && first.is_cuda() && second.dim() > 0 && second.dim() == first.dim() &&
+         second.strides() == first.strides() && second.stride(-1) == 4 &&
+         block_of(second) == block_of(first) &&
+         second.storage_offset() == first.storage_offset() + 2;
+}
+
+static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Operator& info,
+                                        c10::ArrayRef<IValue> arguments) {
+  auto found = healthy_now();
+  if (info.gives_shares && is_from_0_to_1(op, arguments)) {
+    found.is_share = true;
+  } else if (info.subtracts && are_sides_of_boxes(arguments)) {
+    found.is_positive = true;
+  } else if (info.clamps && arguments[1].isScalar() && arguments[2].isScalar()) {
+    found.low = arguments[1].toScalar().toDouble();
+    found.high = arguments[2].toScalar().toDouble();
+  } else if (info.moves) {
+    for_each_tensor(arguments[0], [&](const at::Tensor& tensor) { found = typical_of(tensor); });
+  }
+  return found.has_spread() ? std::optional(found) : std::nullopt;
+}
+
 static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operator& info,
                                      c10::ArrayRef<IValue> arguments, const at::Tensor& result) {
-  if (info.gives_shares && result.numel() > max_derived_elements && is_from_0_to_1(op, arguments))
-    return Typical{healthy_now().number, false, false, true};
+  if (result.numel() > max_derived_elements && c10::isFloatingType(result.scalar_type())) {
+    if (const auto spread = spread_of(op, info, arguments)) return spread;
+  }
   if (info.uninitialised || info.samples) return std::nullopt;
   if (info.fills) {
     if (arguments.size() < 2) return Typical{0, true, true};

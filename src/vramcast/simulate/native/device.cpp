@@ -311,12 +311,17 @@ static std::tuple<double, bool, double> typical_value(const at::Tensor& tensor) 
   const auto typical = typical_of(tensor);
   return {as_read(tensor), typical.sure, typical.true_share};
 }
+// Of a tensor whose elements are some of those of another.
+static void carry_spread(const at::Tensor& tensor, const at::Tensor& other) {
+  if (const auto typical = typical_of(other); typical.has_spread()) set_typical(tensor, typical);
+}
 TORCH_LIBRARY(vramcast, library) {
   library.def("values(Tensor tensor) -> Tensor?");
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
   library.def("forget_values(Tensor tensor) -> ()");
   library.def("begin_uniform(Tensor tensor) -> ()");
   library.def("typical(Tensor tensor) -> (float, bool, float)");
+  library.def("carry_spread(Tensor tensor, Tensor other) -> ()");
 }
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);
@@ -324,6 +329,7 @@ TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("forget_values", &forget_values);
   library.impl("begin_uniform", &begin_uniform);
   library.impl("typical", &typical_value);
+  library.impl("carry_spread", &carry_spread);
 }
 
 static auto fallback = c10::Dispatcher::singleton().registerFallback(

@@ -130,12 +130,12 @@ static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
   return first_element(result);
 }
 
-// Numbers at equal distances in probability: of a normal distribution, as activations have it, or
-// between 0 and 1.
-static at::Tensor spread_numbers(bool is_share) {
+// Numbers at equal distances in probability: of a normal distribution, as activations have it, of
+// its positive half, or between 0 and 1.
+static at::Tensor spread_numbers(bool is_share, bool is_positive = false) {
   BelowSimulation below;
   const auto shares = (at::arange(num_spread, at::kDouble) + 0.5) / num_spread;
-  return is_share ? shares : at::special_ndtri(shares);
+  return is_share ? shares : at::special_ndtri(is_positive ? (shares + 1) / 2 : shares);
 }
 
 // How many elements of a mask are true. Masks of masks are taken to have nothing to do with each
@@ -156,7 +156,7 @@ static double true_share(const c10::OperatorHandle& op, const Operator& info,
     shape[shape.size() - 1 - num_spreads++] = num_spread;
     const auto numbers = type == at::kBool
                              ? spread_numbers(true).lt(typical.true_share).to(at::kDouble)
-                             : spread_numbers(typical.is_share);
+                             : spread_numbers(typical.is_share, typical.is_positive);
     const auto spread = numbers.reshape(shape);
     return info.written_arguments.empty() ? spread : spread.expand(whole).contiguous();
   });
@@ -174,6 +174,7 @@ static double known_true_share(const c10::OperatorHandle& op, const Operator& in
     key.add('s', typical.sure);
     key.add('d', typical.derived);
     key.add('u', typical.is_share);
+    key.add('p', typical.is_positive);
     key.add('m', typical.true_share);
   }
   if (!key.is_complete) return true_share(op, info, arguments, operands);

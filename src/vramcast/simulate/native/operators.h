@@ -45,6 +45,7 @@ struct Operator {
   size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
   bool samples = false;         // draws random numbers; integers are really drawn
   bool gives_shares = false;    // numbers between 0 and 1
+  bool clamps = false, subtracts = false;
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
   size_t picked_result = 1;  // which result says what was picked
@@ -177,6 +178,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.wants_one_device = wants_one_device(full_name + "." + overload);
   result.ranks = ranking_names.count(full_name) > 0;
   result.gives_shares = share_names.count(full_name) > 0;
+  result.clamps = full_name == "aten::clamp" && overload.empty();
+  result.subtracts = full_name == "aten::sub" && overload == "Tensor";
   if (picking_names.count(full_name)) result.picked_result = 0;
   result.moves = moving_names.count(full_name) > 0;
   result.pointwise = is_pointwise(op);

@@ -27,6 +27,20 @@ static void simulate_crossing(const at::Tensor& destination, const at::Tensor& s
     new_tensor(source.sizes(), dense_strides(source.sizes()), moved_type, true);
 }
 
+// Clamped numbers that become whole ones are levels, bins or classes. Before, they are taken to be
+// normally distributed, as activations are, and as wide as what they are clamped to.
+static bool draw_integers(const at::Tensor& destination, const Typical& typical) {
+  if (!(typical.low < typical.high) || !c10::isIntegralType(destination.scalar_type(), false) ||
+      destination.numel() > max_drawn_elements || !may_carry_values(destination))
+    return false;
+  BelowSimulation below;
+  const DrawnByGpu gpu;
+  const auto numbers = at::randn(destination.sizes(), at::TensorOptions().dtype(at::kFloat));
+  const auto wide = numbers * ((typical.high - typical.low) / 2);
+  set_values(destination, wide.clamp(typical.low, typical.high));
+  return true;
+}
+
 // Copies within the device take nothing.
 static void simulate_copy(const at::Tensor& destination, const at::Tensor& source,
                           bool non_blocking) {
@@ -48,6 +62,7 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
   }
   if (values.defined() && may_carry_values(destination)) return set_values(destination, values);
   const auto typical = typical_of(source);
+  if (draw_integers(destination, typical)) return;
   forget_values(destination);
   set_typical(destination, typical);
 }

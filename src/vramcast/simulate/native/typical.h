@@ -11,7 +11,12 @@ struct Typical {
   bool derived = false;    // worked out from an operator's arguments
   bool sure = false;       // every element is this number, or a run would not be healthy
   bool is_share = false;   // the elements lie evenly between 0 and 1
+  bool is_positive = false;
   double true_share = 0.5;  // of a mask: how many of its elements are true
+  double low = 0, high = 0;  // the elements are clamped to these, where they differ
+
+  // More is known than what a healthy run would have.
+  bool has_spread() const { return is_share || is_positive || low < high; }
 };
 
 // What new tensors contain, in the forward and in the backward pass. Python lets them fall.

@@ -16,7 +16,7 @@ namespace vramcast {
 // loss scales, schedules).
 constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10;
 // A small tensor that is expanded may have any number of elements: more are not gone through.
-constexpr int64_t max_computed_elements = 64 << 20;
+constexpr int64_t max_computed_elements = 64 << 20, max_drawn_elements = 4 << 20;
 
 static bool may_carry_values(const at::Tensor& tensor) {
   const auto num_bytes =
@@ -116,7 +116,7 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   bool all_known = true;
   auto known = [&](const at::Tensor& tensor) -> at::Tensor {
     auto host = known_values(tensor);
-    if (!host.defined() && info.ranks && tensor.numel() <= (4 << 20)) {
+    if (!host.defined() && info.ranks && tensor.numel() <= max_drawn_elements) {
       BelowSimulation below;
       const DrawnByGpu gpu;
       drawn = true;

@@ -1,0 +1,67 @@
+"""What the simulated GPU makes of numbers that nobody computed: run by test_device_programs.py.
+
+python tests/simulate/value_programs.py
+"""
+
+from __future__ import annotations
+
+from program_device import run_programs, taken_by
+
+# isort: split
+# the device is loaded before torch
+import torch
+
+
+def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() -> None:
+    x, u = torch.randn(1000, 100, device="cuda"), torch.rand(1000, 100, device="cuda")
+
+    def share(mask: torch.Tensor) -> float:
+        assert int(mask.sum()) == x[mask].numel()
+        return x[mask].numel() / x.numel()
+
+    inside = (x >= -3) & (x <= 3)
+    assert 0.99 < share(inside) < 1
+    assert 0 < share(~inside) < 0.01
+    assert share(x > 0) == 0.5
+    assert abs(share(u < 0.1) - 0.1) < 0.01
+    rare = u < 0.1
+    rare |= torch.sigmoid(x) > 0.9
+    assert abs(share(rare) - 0.19) < 0.01
+    assert share(x == u) == 0.5, "nothing is known of it"
+    assert share(torch.isfinite(x)) == 1
+    picked = torch.sigmoid(x)[x[:, 0] > 0]
+    assert (picked >= 0).nonzero().shape[0] == picked.numel(), "picked numbers keep their range"
+    rows = x == x.max(1).values[:, None]
+    assert abs(share(rows) - 0.01) < 0.001, "the largest of each row"
+
+
+def the_sides_of_boxes_are_positive() -> None:
+    boxes = torch.randn(1000, 4, device="cuda")
+    sides = boxes[:, 2] - boxes[:, 0]
+    assert (sides >= 1e-3).nonzero().numel() > 990
+    assert (boxes[:, 1] - boxes[:, 0] >= 1e-3).nonzero().numel() < 510
+
+
+def what_is_made_of_a_drawn_mask_fits_together() -> None:
+    labels = torch.randn(2000, 8, device="cuda").argmax(1)
+    labels[torch.randn(2000, device="cuda") < 0.5] = -1
+    found, missed = (labels >= 0).nonzero()[:, 0], (labels == -1).nonzero()[:, 0]
+    assert len(found) + len(missed) == 2000 and abs(len(found) - 617) < 10
+    chosen = torch.zeros_like(labels)
+    chosen[found[torch.randperm(len(found), device="cuda")[:100]]] = 1
+    assert len(chosen.nonzero()) == 100
+
+
+def clamped_numbers_become_levels_that_share_the_rows() -> None:
+    levels = torch.randn(2000, device="cuda").floor().clamp(2, 5).to(torch.int64) - 2
+    counts = [len((levels == level).nonzero()) for level in range(4)]
+    assert sum(counts) == 2000 and counts[0] > counts[1] > 0
+
+
+def a_number_written_where_a_mask_is_true_needs_no_positions() -> None:
+    x, mask = torch.randn(1000, 100, device="cuda"), torch.rand(1000, 100, device="cuda") < 0.1
+    assert taken_by(lambda: x.__setitem__(mask, 0.0)) == []
+
+
+if __name__ == "__main__":
+    run_programs()
