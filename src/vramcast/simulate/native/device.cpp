@@ -179,7 +179,6 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   if (below.has(DispatchKey::Python)) return op.redispatchBoxed(below, stack);
   const auto num_arguments = op.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, num_arguments);
-  if (info.waits_for_collective) note_wait_for_tensor(arguments[0].toTensor());
   const bool made_of_dense = is_made_of_dense(info, below, arguments);
   if (info.is_copy && !made_of_dense && simulate_copy_operator(info, stack)) return;
   if (made_of_dense || info.kind == Kind::redispatch) {
@@ -254,6 +253,16 @@ static void wake_up(const c10::OperatorHandle& op, Stack* stack) {
   op.callBoxed(stack);
 }
 
+// A collective there is met at the device, too, and who waits for one.
+static std::unordered_map<c10::OperatorName, c10::SafeKernelFunction> collectives_of_torch;
+static void meet_collective(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  if (operator_info(op).waits_for_collective)
+    note_wait_for_tensor(torch::jit::peek(*stack, 0, 1).toTensor());
+  else if (WorkLog::depth() == 0)
+    return simulate_at_device(op, keys, stack);
+  collectives_of_torch.at(op.operator_name()).callBoxed(op, keys, stack);
+}
+
 static auto device_fallback = c10::Dispatcher::singleton().registerFallback(
     DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&wake_up>(), "vramcast");
 
@@ -278,6 +287,14 @@ static void register_device_kernels() {
     if (!op) continue;
     share_host_code(*op, name, registrations);
     const bool missing = !op->hasKernelForDispatchKey(DispatchKey::CUDA);
+    const bool is_collective = !missing && name.name.rfind("c10d::", 0) == 0;
+    if (is_collective || name.name == "_c10d_functional::wait_tensor") {
+      collectives_of_torch.emplace(name, op->getComputedKernelForDispatchKey(DispatchKey::CUDA));
+      registrations.push_back(dispatcher.registerImpl(
+          name, DispatchKey::CUDA, c10::KernelFunction::makeFromBoxedFunction<&meet_collective>(),
+          std::nullopt, nullptr, "vramcast"));
+      continue;
+    }
     const bool decomposes =
         missing && op->hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) &&
         has_cuda_kernel(name.name, op->hasKernelForDispatchKey(DispatchKey::CPU));

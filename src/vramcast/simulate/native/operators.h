@@ -210,7 +210,8 @@ static Operator describe(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
-  if (has_composite && !has_kernel) result.kind = Kind::redispatch;
+  if (has_composite && (!has_kernel || result.waits_for_collective))
+    result.kind = Kind::redispatch;
   if (has_host_kernel(op)) result.kind = Kind::run_on_host;
   const auto& arguments = schema.arguments();
   result.updates_list = full_name.rfind("aten::_foreach_", 0) == 0 && schema.returns().empty();

@@ -33,7 +33,25 @@ def apply(patcher: Patcher) -> None:
         )
 
     patcher.put(kind, "__init__", __init__)
+    sent: dict[int, Any] = {}  # by stage
+
+    def shapes_before(stage: Any) -> Any:
+        if not sent:
+            raise WorkloadError(
+                f"Stage {stage.stage_index} of the pipeline asks stage {stage.stage_index - 1}, "
+                "which another GPU has, for the shapes of its output, and one GPU is simulated at "
+                "a time.",
+                "Give PipelineStage input_args and output_args, or ask for the first rank with "
+                "--ranks 0.",
+            )
+        patcher.gpu.note(
+            "what another GPU's stage of the pipeline sends is taken to have the shape of what "
+            "this one's stages send"
+        )
+        return sent[max(sent)]
+
     if not hasattr(kind, "_warmup_forward_vote"):
+        _without_vote(patcher, kind, sent, shapes_before)
         return
     vote = kind._warmup_forward_vote
 
@@ -42,26 +60,13 @@ def apply(patcher: Patcher) -> None:
         is_dynamic = stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
         return mine.fill_(int(not is_dynamic))
 
-    sent: dict[int, Any] = {}  # by stage
-
     def send_meta(self: Any, meta: Any, to_stage: int) -> None:
         if to_stage > self.stage_index:
             sent[self.stage_index] = meta
 
     def receive_meta(self: Any, source: int) -> Any:
-        if source < self.stage_index and sent:
-            patcher.gpu.note(
-                "what another GPU's stage of the pipeline sends is taken to have the shape of what "
-                "this one's stages send"
-            )
-            return sent[max(sent)]
         if source < self.stage_index:
-            raise WorkloadError(
-                f"Stage {self.stage_index} of the pipeline asks stage {source}, which another "
-                "GPU has, for the shapes of its output, and one GPU is simulated at a time.",
-                "Give PipelineStage input_args and output_args, or ask for the first rank with "
-                "--ranks 0.",
-            )
+            return shapes_before(self)
         metas = stages._derive_grad_metas(self._stage_meta.outputs)
         return stages._StageBackwardMeta(backward_metas=metas)
 
@@ -69,3 +74,20 @@ def apply(patcher: Patcher) -> None:
     patcher.put(kind, "_warmup_backward_result", lambda self, received_result=None: received_result)
     patcher.put(kind, "_recv_meta", receive_meta)
     patcher.put(kind, "_send_meta", send_meta)
+
+
+def _without_vote(patcher: Patcher, kind: Any, sent: dict[int, Any], shapes_before: Any) -> None:
+    """Stages send each other the shapes as objects."""
+    infer, asking = kind._shape_inference, list[Any]()
+
+    def infer_and_remember(self: Any, *arguments: Any, **options: Any) -> Any:
+        asking[:] = [self]
+        to_pass_on = infer(self, *arguments, **options)
+        sent[self.stage_index] = self.get_outputs_meta()
+        return to_pass_on
+
+    def receive(objects: list[Any], *_: Any, **__: Any) -> None:
+        objects[:] = [shapes_before(stage) for stage in asking]
+
+    patcher.put(kind, "_shape_inference", infer_and_remember)
+    patcher.put(dist, "recv_object_list", receive)
