@@ -21,6 +21,7 @@ SUITES = (
     ("the reference suite", "docs/accuracy.md", "reserved", ""),
     ("known models by name: full, LoRA, QLoRA", "docs/accuracy-known.md", "reserved", "known"),
     ("20 libraries from every field", "docs/accuracy-wide.md", "reserved", "wide"),
+    ("48 architectures of transformers", "docs/accuracy-families.md", "reserved", "families"),
     ("one of 8 to 1,024 GPUs", "docs/accuracy-distributed.md", "reserved", "distributed"),
     ("torch.compile, Triton and other kernels", "docs/accuracy-compiled.md", "reserved", ""),
     ("programs of other people", "benchmarks/programs/README.md", "error", ""),
@@ -74,7 +75,9 @@ def exact_before(suite: str) -> tuple[int, int]:
 def _peaks(folder: Path, kind: str) -> dict[str, int]:
     lines = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
     return {
-        line["row"]: line["record"]["peak_reserved_bytes"] for line in lines if line["kind"] == kind
+        line["row"]: line["record"]["peak_reserved_bytes"]
+        for line in lines
+        if line["kind"] == kind and line["record"].get("outcome", "ok") == "ok"
     }
 
 

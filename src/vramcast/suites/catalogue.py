@@ -51,9 +51,9 @@ def _read() -> dict[str, list[SuiteRow]]:
 
 SUITES = _read()
 
-# Rows with the libraries of many fields, of several GPUs, of compiled steps, and of models known
-# by name: when asked for.
-ONLY_BY_NAME = ("wide", "distributed", "compiled", "known")
+# Rows with the libraries of many fields, of several GPUs, of compiled steps, of models known by name
+# and of architectures of transformers: when asked for.
+ONLY_BY_NAME = ("wide", "distributed", "compiled", "known", "families")
 
 
 def rows_of(names: Iterable[str]) -> list[SuiteRow]:
