@@ -48,6 +48,13 @@ def test_an_evaluation_after_the_last_of_many_epochs_is_seen() -> None:
     assert "evaluated 24" in printed and "ended" in printed
 
 
+def test_every_pass_of_an_evaluation_is_seen_before_epochs_go_without_batches() -> None:
+    found, printed = predict("averaged")
+    assert [phase.name for phase in found.phases] == ALL_PHASES
+    assert "epoch 0 model 24" in printed and "epoch 0 average 24" in printed
+    assert "epoch 1 model 0" in printed and "epoch 1 average 0" in printed
+
+
 @pytest.mark.parametrize("kind", ["until-enough", "mean-of-batches"])
 def test_a_program_that_cannot_do_without_batches_is_ended(kind: str) -> None:
     found, _ = predict(kind)

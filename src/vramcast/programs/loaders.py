@@ -25,7 +25,8 @@ FEWEST_BATCHES, MOST_BATCHES = 3, 128
 MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
-# Of a data loader that was read to its end, early or not, after enough was seen: whether to train.
+# Of a data loader that was read to its end, early or not, after enough was seen: how many epochs had
+# been gone through with no batches, by whether it was read to train.
 ENDED = "vramcast_ended"
 
 
@@ -65,9 +66,9 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
-            has_ended = getattr(self, ENDED, None) is watcher.is_in_training_mode()
-            if has_ended and watcher.waits_for_the_end:
+            if _is_of_epoch_left(watcher, self):
                 watcher.num_empty_loaders += 1
+                watcher.num_empty_epochs += watcher.is_in_training_mode()
                 if watcher.num_empty_loaders > MOST_EMPTY_LOADERS:
                     watcher.stop()
                 return iter(())
@@ -94,7 +95,8 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
             except StopIteration:
                 loader = reading.loader()
                 if loader is not None and watcher.is_winding_down:
-                    setattr(loader, ENDED, watcher.is_in_training_mode())
+                    ended = loader.__dict__.setdefault(ENDED, {})
+                    ended[watcher.is_in_training_mode()] = watcher.num_empty_epochs
                 raise
 
         return __next__
@@ -103,6 +105,16 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
         yield
+
+
+def _is_of_epoch_left(watcher: Watcher, loader: Any) -> bool:
+    """Whoever evaluates again before another epoch, such as with averaged weights, is still at the
+    first evaluation."""
+    to_train = watcher.is_in_training_mode()
+    num_before = getattr(loader, ENDED, {}).get(to_train)
+    if num_before is None or not watcher.waits_for_the_end:
+        return False
+    return to_train or watcher.num_empty_epochs > num_before
 
 
 def end_workers(watcher: Watcher) -> None:

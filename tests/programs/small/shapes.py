@@ -175,6 +175,17 @@ match kind:
             print("evaluated", sum(len(model(x.cuda())) for (x,) in loader))
         evaluate_and_save()
         print("ended")
+    case "averaged":  # evaluates the model and its average after every epoch, and saves at the end
+        for number in range(3):
+            model.train()
+            for (x,) in loader:
+                step(x)
+            for name, of in (("model", model), ("average", other)):
+                of.eval()
+                with torch.no_grad():
+                    evaluated = sum(len(of(x.cuda())) for (x,) in loader)
+                print("epoch", number, name, evaluated)
+        torch.save(model.state_dict(), "model.pt")
     case "until-enough":  # would read for ever what has ended
         num_batches = 0
         while num_batches < 1000:
