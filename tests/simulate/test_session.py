@@ -34,6 +34,12 @@ def test_a_model_that_the_step_drops_is_freed() -> None:
 
 
 @pytest.mark.usefixtures("warm_simulations")
+def test_a_step_whose_layers_are_drawn_runs_until_most_kinds_of_steps_were_seen() -> None:
+    prediction = vramcast.predict(f"{WORKLOADS}:leaves_out_layers", gpu="h200")
+    assert prediction.peak_allocated_bytes > 64 << 20, "the sixth step has most of them"
+
+
+@pytest.mark.usefixtures("warm_simulations")
 def test_what_other_streams_use_adds_up_until_the_host_is_as_far_ahead_as_it_can_be() -> None:
     """Some 30 steps here, with 4 MiB each. On an H200 such a loop grew for 70 steps."""
     ahead, waiting = (

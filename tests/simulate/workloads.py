@@ -297,6 +297,18 @@ def trains_an_adapter() -> Callable[[], Any]:
     return steps(model, lambda _: F.cross_entropy(model(tokens), tokens))
 
 
+def leaves_out_layers() -> Callable[[], None]:
+    kept = iter([1, 2, 1, 3, 2, 64] + [1] * 20)
+    x = torch.zeros(1 << 18, device="cuda")
+
+    def step() -> None:
+        layers = [x]
+        for _ in range(next(kept)):
+            layers.append(layers[-1] + 1)
+
+    return step
+
+
 def fetches_on_another_stream(waits: bool = False) -> Callable[[], Any]:
     """Of which the GPU has much more to do than the host."""
     on_host, side = torch.zeros(1 << 20).pin_memory(), torch.cuda.Stream()

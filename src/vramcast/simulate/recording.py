@@ -104,6 +104,11 @@ class Recording:
         self.num_repetitions = num_steps
         return True
 
+    def steps_are_alike(self) -> bool:
+        """Or not: a drawn number may leave out layers. Long ones are taken to be alike."""
+        lengths = np.diff(self._work()[1])[1:]
+        return len(set(lengths.tolist())) < 2 or max(lengths) >= repeating.LONG_STEP
+
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
         self.python_calls.stop()

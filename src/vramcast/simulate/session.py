@@ -156,8 +156,8 @@ class Session:
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
     ) -> None:
-        """And as many more as it takes until CUDA graphs are captured and replayed, and as much
-        memory waits for other streams as ever will."""
+        """And as many more as it takes until CUDA graphs are captured and replayed, as much memory
+        waits for other streams as ever will, and steps of several kinds were seen often."""
         graphs, is_steady = self.gpu.graphs, True
         for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
@@ -169,6 +169,7 @@ class Session:
             is_steady = not graphs.num_waiting and graphs.num_captures == num_captures
             if may_repeat and left > 0 and is_steady and recording.can_repeat(left):
                 return
+            is_steady = is_steady and (left > 0 or recording.steps_are_alike())
 
 
 def _remarks(step: Any) -> list[str]:
