@@ -53,6 +53,26 @@ def the_binary_cross_entropy_keeps_the_buffer_of_its_losses() -> None:
     assert taken_by(lambda: nn.functional.binary_cross_entropy(x, x)) == [4 * KIB, 4, -4]
 
 
+def the_gradient_of_an_upsampled_part_has_its_channels_where_the_whole_has_them() -> None:
+    whole = torch.randn(2, 16, 8, 8, device="cuda").to(memory_format=torch.channels_last)
+    part, backward = whole[:, :8], torch.ops.aten.upsample_bilinear2d_backward
+    half = backward(part, [8, 8], [2, 8, 4, 4], False)
+    assert half.is_contiguous(memory_format=torch.channels_last)
+    assert taken_by(lambda: backward(part, [8, 8], [2, 8, 4, 4], False)) == [KIB, 4 * KIB, -4 * KIB]
+    same = taken_by(lambda: backward(part, [8, 8], [2, 8, 8, 8], False))
+    assert same == [4 * KIB], "nothing changes its size: it is copied"
+
+
+def a_layer_norm_makes_its_gradients_before_it_copies_what_is_not_dense() -> None:
+    x, grad = torch.randn(64, 256, device="cuda"), torch.randn(256, 64, device="cuda").t()
+    weight, moments = torch.ones(256, device="cuda"), torch.ones(64, 1, device="cuda")
+    backward = torch.ops.aten.native_layer_norm_backward
+    taken = taken_by(
+        lambda: backward(grad, x, [256], moments, moments, weight, weight, [True] * 3)
+    )
+    assert taken[:4] == [64 * KIB, KIB, KIB, 64 * KIB]
+
+
 def a_deep_copy_takes_the_whole_storage_and_views_stay_views() -> None:
     x = torch.zeros(KIB, device="cuda")
     scalar = [4, -4]  # torch makes a tensor of no dimensions, and gives it the copied storage

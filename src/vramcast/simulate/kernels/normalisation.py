@@ -61,12 +61,13 @@ def backward(
     bias: Tensor | None = None,
 ) -> Any:
     """RMS normalisation has no bias, and nothing in `wanted` for it."""
-    x, grad = x.contiguous(), grad.contiguous()
+    x = x.contiguous()
     grad_x = torch.empty_like(x) if wanted[0] else None
     grads = [
         torch.empty_like(parameter) if is_wanted and parameter is not None else None
         for is_wanted, parameter in zip(wanted[1:], (weight, bias), strict=False)
     ]
+    grad = grad.contiguous()
     blocks = _num_partial_sums(x, normalized_shape)
     if blocks and grads[0] is not None:
         shape, dtype = (blocks, math.prod(normalized_shape)), grads[0].dtype

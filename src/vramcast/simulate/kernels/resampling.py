@@ -7,19 +7,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._prims_common import suggest_memory_format
 
 from vramcast.simulate.kernels.registry import kernel, new
 
 # with fewer, the kernels for channels last are not used
 MIN_CHANNELS_LAST = 4
 NEAREST = ("upsample_nearest", "_upsample_nearest_exact")
-OTHERS = ("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d")
+COPIED = "upsample_bilinear2d"
+OTHERS = ("upsample_linear1d", COPIED, "upsample_bicubic2d", "upsample_trilinear3d")
 
 
 def _layout(x: Tensor) -> torch.memory_format:
-    """Of a result: channels last if the argument has them last."""
-    is_last = x.dim() == 4 and x.stride(1) == 1 and x.shape[1] > 1 and x.stride(3) == x.shape[1]
-    return torch.channels_last if is_last else torch.contiguous_format
+    """Of a result: channels last if the argument has them last, also where it is a part."""
+    return suggest_memory_format(x) if x.dim() == 4 else torch.contiguous_format
 
 
 def _dense(x: Tensor) -> Tensor:
@@ -37,9 +38,17 @@ def nearest(x: Tensor, output_size: Sequence[int], **_others: Any) -> Tensor:
 
 @kernel(
     *(f"{name}{rank}d_backward" for name in NEAREST for rank in (1, 2, 3)),
-    *(f"{name}_backward" for name in OTHERS),
+    *(f"{name}_backward" for name in OTHERS if name != COPIED),
 )
 def backward(grad: Tensor, input_size: Sequence[int], **_others: Any) -> Tensor:
     out = new(*input_size, dtype=grad.dtype, memory_format=_layout(grad))
     _dense(grad)
     return out
+
+
+@kernel(f"{COPIED}_backward")
+def copied_backward(grad: Tensor, input_size: Sequence[int], **_others: Any) -> Tensor:
+    """Where nothing changes its size, the gradient is copied as it is."""
+    if list(grad.shape) == list(input_size):
+        return new(*input_size, dtype=grad.dtype, memory_format=_layout(grad))
+    return backward(grad, input_size)
