@@ -67,9 +67,7 @@ def a_layer_norm_makes_its_gradients_before_it_copies_what_is_not_dense() -> Non
     x, grad = torch.randn(64, 256, device="cuda"), torch.randn(256, 64, device="cuda").t()
     weight, moments = torch.ones(256, device="cuda"), torch.ones(64, 1, device="cuda")
     backward = torch.ops.aten.native_layer_norm_backward
-    taken = taken_by(
-        lambda: backward(grad, x, [256], moments, moments, weight, weight, [True] * 3)
-    )
+    taken = taken_by(lambda: backward(grad, x, [256], moments, moments, weight, weight, [True] * 3))
     assert taken[:4] == [64 * KIB, KIB, KIB, 64 * KIB]
 
 
