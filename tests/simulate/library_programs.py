@@ -276,5 +276,59 @@ def a_picture_that_is_shifted_along_two_dimensions_is_made_twice() -> None:
     assert torch.roll(places, 1, 0).tolist() == [3, 0, 1, 2]
 
 
+def a_picture_is_sampled_by_cudnn_at_a_grid_with_aligned_corners() -> None:
+    picture = torch.zeros(2, 4, 8, 8, device="cuda", requires_grad=True)
+    grid = torch.zeros(2, 16, 16, 2, device="cuda", requires_grad=True)
+    sampled: list[torch.Tensor] = []
+
+    def sample() -> None:
+        sampled.append(nn.functional.grid_sample(picture, grid, align_corners=True))
+
+    assert taken_by(sample) == [8 * KIB] and sampled[0].shape == (2, 4, 16, 16)
+    sampled[0].backward(torch.zeros_like(sampled[0]))
+    assert picture.grad is not None and picture.grad.shape == picture.shape
+    assert grid.grad is not None and grid.grad.shape == grid.shape
+
+
+def sparse_tensors_of_the_host_have_gradients() -> None:
+    weight = torch.ones(4, 4, requires_grad=True)
+    weight.to_sparse().to_dense().sum().backward()
+    assert weight.grad is not None and weight.grad.tolist() == [[1.0] * 4] * 4
+
+
+def products_of_compressed_matrices_are_sampled_or_refused_as_on_a_gpu() -> None:
+    matrix = torch.eye(4).to_sparse_csr().cuda()
+    dense = torch.zeros(4, 4, device="cuda")
+    assert torch.sparse.sampled_addmm(matrix, dense, dense).values().shape == (4,)
+    try:
+        torch.sparse.mm(matrix, dense, "amax")
+    except NotImplementedError as error:
+        assert "SparseCsrCUDA" in str(error)
+    else:
+        raise AssertionError("torch has this for the CPU only")
+
+
+def counted_weights_are_summed_in_double_precision_unless_they_are_single() -> None:
+    places = torch.tensor([0, 1, 1], device="cuda")
+    dtypes = [torch.bincount(places, places.to(t)).dtype for t in (torch.float32, torch.int64)]
+    assert dtypes == [torch.float32, torch.float64]
+
+
+def attention_by_rows_has_gradients() -> None:
+    """As nested tensors and libraries call it."""
+    q = torch.zeros(2, 16, 4, 8, device="cuda", requires_grad=True)
+    out = torch.ops.aten._efficient_attention_forward(
+        q, q, q, None, None, None, None, None, 0.0, 0, compute_log_sumexp=True
+    )[0]
+    out.sum().backward()
+    assert q.grad is not None and q.grad.shape == q.shape
+
+
+def statistics_of_an_evaluated_batch_norm_can_be_asked_for() -> None:
+    x, one = torch.zeros(2, 4, 8, device="cuda"), torch.ones(4, device="cuda")
+    out = torch.ops.aten._native_batch_norm_legit(x, one, one, one, one, False, 0.1, 1e-5)
+    assert [tuple(t.shape) for t in out] == [(2, 4, 8), (4,), (4,)]
+
+
 if __name__ == "__main__":
     run_programs()

@@ -193,3 +193,12 @@ def build():
 def test_compiled_functions_may_ask_for_the_gpus_properties(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(ASKS_FOR_PROPERTIES)
     assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").peak_allocated_bytes >= 4 * 132
+
+
+def test_parts_of_torch_that_import_each_other_can_be_imported_first() -> None:
+    """`import torch` has imported them; a simulation does when they are needed."""
+    program = (
+        "from vramcast.simulate import meta_kernels; meta_kernels.import_torch_without_them();"
+        "import torch.utils._content_store, torch._refs"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

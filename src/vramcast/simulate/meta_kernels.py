@@ -17,7 +17,7 @@ from typing import Any
 
 NAME = "torch._meta_registrations"
 # These import each other in a circle that works only when NAME is imported first.
-CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims")
+CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims", "torch.utils._content_store")
 
 
 class _LoadFirst(importlib.abc.MetaPathFinder, importlib.abc.Loader):

@@ -5,6 +5,7 @@ The choice follows sdp_utils.cpp in torch's native/transformers/cuda.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -221,11 +222,11 @@ def efficient_forward(q: Tensor, v: Tensor, compute_log_sumexp: bool) -> Any:
     return out, log_sumexp, torch.empty((), dtype=torch.int64), torch.empty((), dtype=torch.int64)
 
 
-def _efficient_workspace_bytes(q: Tensor, k: Tensor) -> int:
+def _efficient_workspace_bytes(shape: Sequence[int], keys: int, dtype: torch.dtype) -> int:
     """For each head: the gradient of q in single precision and a lock for each tile; gradients of k
     and v where they do not fit into registers."""
-    queries, width = q.shape[2], q.shape[3]
-    half = q.dtype in HALVES
+    batch, heads, queries, width = shape
+    half = dtype in HALVES
     small_memory = Target.gpu.model.capability in SMALL_SHARED_MEMORY
     if width <= 64:
         rows, columns = 64, 64
@@ -235,8 +236,8 @@ def _efficient_workspace_bytes(q: Tensor, k: Tensor) -> int:
         rows, columns = (64, 64) if small_memory else (128, 64)
     num_floats = -(-queries // rows) * -(-width // columns) * (rows * columns + 4)
     if half and width > rows:
-        num_floats += -(-k.shape[2] // 64) * 2 * 64 * round_up(width, rows)
-    return q.shape[0] * q.shape[1] * round_up(num_floats, 4) * 4
+        num_floats += -(-keys // 64) * 2 * 64 * round_up(width, rows)
+    return batch * heads * round_up(num_floats, 4) * 4
 
 
 @kernel("_scaled_dot_product_efficient_attention_backward")
@@ -248,8 +249,10 @@ def efficient_backward(
     attn_bias: Tensor | None,
     out: Tensor,
     wanted: list[bool],
+    packed: tuple[int, int, int] | None = None,
 ) -> Any:
-    batch, heads, queries, _width = q.shape
+    """`packed`: how many sequences lie one after the other, and the longest queries and keys."""
+    batch, heads, queries, width = q.shape
     grads = [
         new(b, t, h, d, dtype=q.dtype).transpose(1, 2) for b, h, t, d in (q.shape, k.shape, v.shape)
     ]
@@ -270,6 +273,31 @@ def efficient_backward(
         sums = product.sum(-1)
         row_sums = sums.transpose(-2, -1).contiguous()
         del sums, product
-    scratch(_efficient_workspace_bytes(q, k))
+    num_sequences, most_queries, most_keys = packed or (batch, queries, k.shape[2])
+    shape = num_sequences, heads, most_queries, width
+    scratch(_efficient_workspace_bytes(shape, most_keys, q.dtype))
     del row_sums, for_each_head
     return *grads, grad_bias
+
+
+@kernel("_efficient_attention_backward")
+def efficient_backward_by_rows(
+    grad: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    cu_seqlens_q: Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    bias_requires_grad: bool,
+) -> Any:
+    """Heads follow rows here. Nested tensors and libraries call it by itself."""
+    packed = None
+    if cu_seqlens_q is not None:
+        packed = cu_seqlens_q.numel() - 1, max_seqlen_q, max_seqlen_k
+    grad, q, k, v, out = (x.transpose(1, 2) for x in (grad, q, k, v, out))
+    wanted = [True, True, True, bias_requires_grad]
+    *grads, grad_bias = efficient_backward(grad, q, k, v, bias, out, wanted, packed)
+    return *(one.transpose(1, 2) for one in grads), grad_bias

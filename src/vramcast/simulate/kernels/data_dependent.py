@@ -12,7 +12,6 @@ from torch import Tensor
 
 from vramcast.simulate.kernels.registry import (
     Target,
-    accumulator_dtype,
     kernel,
     known,
     new,
@@ -136,8 +135,12 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
         x.min()
         x.max()
     num_bins = int(values.max()) + 1 if values is not None and values.numel() else 0
-    dtype = torch.int64 if weights is None else accumulator_dtype(weights)
+    dtype = torch.int64 if weights is None else torch.float64
+    if weights is not None and weights.dtype == torch.float32:
+        dtype = torch.float32
     out = new(max(num_bins, minlength, 1), dtype=dtype)
+    if weights is not None:
+        weights.to(dtype)
     if values is not None and weights is None:
         set_known(out, torch.bincount(values, minlength=minlength))
     return out

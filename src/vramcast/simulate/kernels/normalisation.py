@@ -132,7 +132,7 @@ def _power_of_two(number: int) -> int:
     return 1 << max(1, number).bit_length() - 1
 
 
-@kernel("native_batch_norm")
+@kernel("native_batch_norm", "_native_batch_norm_legit")
 def batch_norm(
     x: Tensor,
     weight: Tensor | None,

@@ -1,4 +1,4 @@
-"""Upsampling: the kernels want dense tensors, and copy others."""
+"""Pictures of other sizes: the kernels want dense tensors, and copy others."""
 
 from __future__ import annotations
 
@@ -52,3 +52,19 @@ def copied_backward(grad: Tensor, input_size: Sequence[int], **_others: Any) -> 
     if list(grad.shape) == list(input_size):
         return new(*input_size, dtype=grad.dtype, memory_format=_layout(grad))
     return backward(grad, input_size)
+
+
+@kernel("cudnn_grid_sampler")
+def sampled(x: Tensor, grid: Tensor) -> Tensor:
+    dense = x.contiguous(), grid.contiguous()
+    out = new(*x.shape[:2], *grid.shape[1:3], dtype=x.dtype)
+    del dense
+    return out
+
+
+@kernel("cudnn_grid_sampler_backward")
+def sampled_backward(x: Tensor, grid: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    dense = x.contiguous(), grid.contiguous(), grad.contiguous()
+    out = new(*x.shape, dtype=x.dtype), new(*grid.shape, dtype=grid.dtype)
+    del dense
+    return out

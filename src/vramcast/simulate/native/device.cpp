@@ -188,7 +188,8 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
 
   if (info.is_host_code && !below.has(DispatchKey::Meta)) {
     const CurrentOperator current(recorder, info.name);
-    return op.redispatchBoxed(DispatchKeySet(DispatchKey::CPU), stack);
+    const bool on_gpu = below.has(DispatchKey::CUDA);
+    return op.redispatchBoxed(on_gpu ? DispatchKeySet(DispatchKey::CPU) : below, stack);
   }
   const auto [on_gpu, on_meta, any_tensor, left_on_host] = placement_of(info, arguments);
   TORCH_CHECK(!on_gpu || !left_on_host || !info.wants_one_device, one_device_error,

@@ -36,6 +36,8 @@ static const std::unordered_set<std::string> own_compressed_kernels = {
     "aten::_sparse_csr_prod.dim_dtype",
     "aten::sparse_sampled_addmm.out",
     "aten::sparse_sampled_addmm",
+    "aten::_sparse_mm_reduce_impl",
+    "aten::_sparse_mm_reduce_impl_backward",
     "aten::addmm.out",
     "aten::triangular_solve.X",
     "aten::_spsolve"};

@@ -268,6 +268,22 @@ static at::Tensor& compressed_addmv_out(const at::Tensor& self, const at::Tensor
   return out;
 }
 
+// A product of which only the entries of `self` are wanted.
+static at::Tensor& sampled_addmm_out(const at::Tensor& self, const at::Tensor&, const at::Tensor&,
+                                     const at::Scalar&, const at::Scalar&, at::Tensor& out) {
+  if (!out.is_same(self)) out.resize_as_sparse_(self).copy_(self);
+  {
+    const auto scratch = device_allocator.allocate(1024);
+  }
+  return out;
+}
+static at::Tensor sampled_addmm(const at::Tensor& self, const at::Tensor& one,
+                                const at::Tensor& other, const at::Scalar& beta,
+                                const at::Scalar& alpha) {
+  auto out = at::empty({0, 0}, self.options());
+  return sampled_addmm_out(self, one, other, beta, alpha, out);
+}
+
 // The gradient of a sum spreads over the entries of the input.
 static at::Tensor sum_backward(const at::Tensor& grad, const at::Tensor& self, at::IntArrayRef) {
   return at::_sparse_coo_tensor_unsafe(self._indices().clone(), at::empty_like(self._values()),
@@ -327,6 +343,8 @@ static void register_sparse_kernels() {
                                    __FILE__, __LINE__);
   compressed.impl("addmm.out", &compressed_addmm_out);
   compressed.impl("addmv.out", &compressed_addmv_out);
+  compressed.impl("sparse_sampled_addmm", &sampled_addmm);
+  compressed.impl("sparse_sampled_addmm.out", &sampled_addmm_out);
 }
 
 }  // namespace vramcast
