@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 STEPS = 4
 # Programs warm up before they capture a graph: torch advises 3 steps, and 11 with DDP.
 MOST_MORE_STEPS = 12
+# Where steps are of several kinds, as many again.
+MORE_WHERE_STEPS_DIFFER = 4
 # What another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
@@ -157,7 +159,7 @@ class Session:
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
     ) -> None:
         """And as many more as it takes until CUDA graphs are captured and replayed, as much memory
-        waits for other streams as ever will, and steps of several kinds were seen often."""
+        waits for other streams as ever will, and steps of several kinds were seen."""
         graphs, is_steady = self.gpu.graphs, True
         for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
@@ -169,7 +171,8 @@ class Session:
             is_steady = not graphs.num_waiting and graphs.num_captures == num_captures
             if may_repeat and left > 0 and is_steady and recording.can_repeat(left):
                 return
-            is_steady = is_steady and (left > 0 or recording.steps_are_alike())
+            if -MORE_WHERE_STEPS_DIFFER < left <= 0:
+                is_steady = is_steady and recording.steps_are_alike()
 
 
 def _remarks(step: Any) -> list[str]:
