@@ -120,11 +120,14 @@ def test_fewer_steps_than_the_metric_needs_are_refused() -> None:
 
 def test_a_file_that_is_missing_or_no_toml_or_nameless_is_refused(tmp_path: Path) -> None:
     bad, nameless = tmp_path / "bad.toml", tmp_path / "nameless.toml"
+    endless = tmp_path / "endless.toml"
     bad.write_text("steps = = 3")
+    endless.write_text(f"steps = {'9' * 5000}")
     nameless.write_text("steps = 300")
     for path, word in (
         (tmp_path / "none.toml", "cannot be read"),
         (bad, "not TOML"),
+        (endless, "not TOML"),
         (nameless, "no name"),
         (tmp_path, "cannot be read"),
     ):

@@ -10,7 +10,6 @@ the version of what all protocols have in common (records.bench.FORMAT):
 """
 
 import json
-import tomllib
 import typing
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,7 +21,7 @@ import msgspec
 from vramcast.errors import UsageError
 from vramcast.records.base import shortened
 from vramcast.records.bench import OptimizerName, Precision, Protocol
-from vramcast.records.store import read_text
+from vramcast.records.store import read_toml
 from vramcast.text import did_you_mean
 
 VOCABULARY = 256
@@ -94,13 +93,8 @@ def find_protocol(text: str) -> Protocol:
 
 def read_protocol(path: Path) -> Protocol:
     """Fields that the file leaves out are standard-1's."""
-    try:
-        values = tomllib.loads(read_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise UsageError(
-            f"The protocol {path} is not TOML: {problem}.",
-            'Write lines such as name = "mine-1" and steps = 200.',
-        ) from None
+    advice = 'Write lines such as name = "mine-1" and steps = 200.'
+    values = read_toml(path, "The protocol", advice)
     try:
         return protocol_from(values)
     except UsageError as problem:

@@ -2,7 +2,6 @@
 
 import math
 import os
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from vramcast.errors import UsageError
 from vramcast.hardware.gpus import find_gpu
 from vramcast.predicting.checks import check_positive, read_tokens
 from vramcast.records.base import shortened
-from vramcast.records.store import read_text
+from vramcast.records.store import read_toml
 
 MAX_PRICE = 1e6
 PRICE_ADVICE = "For example --price h200=3.5, the price of one GPU for an hour."
@@ -85,10 +84,7 @@ def read_prices(
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(read_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as problem:
-        raise UsageError(f"The prices in {path} are not TOML: {problem}.", FILE_ADVICE) from None
+    values = read_toml(path, "The list of prices", FILE_ADVICE)
     if not values:
         raise UsageError(f"{path} has no price.", FILE_ADVICE)
     return values

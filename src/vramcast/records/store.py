@@ -110,6 +110,16 @@ def read_text(path: Path) -> str:
         raise UsageError(f"{path} is not text: {problem}.", "Give a text file.") from None
 
 
+def read_toml(path: Path, what: str, advice: str) -> dict[str, Any]:
+    """`what` is in it, in the words of an error."""
+    import tomllib  # most commands read none
+
+    try:
+        return tomllib.loads(read_text(path))
+    except (ValueError, RecursionError) as problem:  # ValueError: also numbers of 5,000 digits
+        raise UsageError(f"{what} {path} is not TOML: {problem}.", advice) from None
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """The file has its old content or the new one, never a part."""
     # names and arguments that are no UTF-8 come back as the bytes they were
