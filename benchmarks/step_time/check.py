@@ -23,6 +23,8 @@ from vramcast.units import format_seconds
 
 H200 = find_gpu("h200")
 SESSIONS = {
+    "wide": "wide",
+    "compiled": "compiled",
     "rows": "accuracy suites",
     "tune": "tune",
     "mb": "max-batch",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def main() -> None:
     order = [numbers.setdefault(work, len(numbers)) for work in works]
     line = {
         "row": " ".join((name, *knobs)),
+        "torch": metadata.version("torch"),
         "num_python_calls": num_python_calls,
         "works": [list(work) for work in numbers],
         "order": order,

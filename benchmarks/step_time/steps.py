@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vramcast.tracing.work import OperatorWork
 
@@ -36,19 +36,21 @@ def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
     return kernels
 
 
+def works_of(record: dict[str, Any]) -> list[OperatorWork]:
+    """In the order in which the step calls them."""
+    works = [OperatorWork(*f[:4], tuple(f[4]), *f[5:]) for f in record["works"]]
+    return [works[index] for index in record["order"]]
+
+
 def read_steps(name: str) -> list[Step]:
     """A line of the file has its operators once, and the order in which they are called."""
     steps = []
     with gzip.open(HERE / name, "rt") as file:
         for record in map(json.loads, file):
-            works = [
-                OperatorWork(*fields[:4], tuple(fields[4]), *fields[5:])
-                for fields in record["works"]
-            ]
             medians = {
                 session: statistics.median(seconds)
                 for session, seconds in record["seconds_by_session"].items()
             }
-            order = [works[index] for index in record["order"]]
-            steps.append(Step(record["row"], medians, order, record["num_python_calls"]))
+            calls = record["num_python_calls"]
+            steps.append(Step(record["row"], medians, works_of(record), calls))
     return steps

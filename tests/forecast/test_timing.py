@@ -25,6 +25,7 @@ from vramcast.tracing.work import (
     ACCESS_NAMES,
     BACKWARD,
     CONVERTING,
+    EVALUATION,
     FORWARD,
     NO_KERNEL,
     PLAIN,
@@ -151,7 +152,7 @@ def test_a_product_with_a_vector_is_not_cut_into_tiles() -> None:
 def test_the_table_is_complete() -> None:
     rates = shipped()
     assert set(ACCESS_NAMES[1:]) <= set(rates.kernels)
-    assert all(len(values) in (2, 4) and min(values) > 0 for values in rates.kernels.values())
+    assert all(len(values) in (2, 3, 4) and min(values) > 0 for values in rates.kernels.values())
     assert {kind: len(values) for kind, values in rates.products.items()} == {
         **dict.fromkeys(("tensor", "tensor unaligned", "tensor even", "fp32"), 5),
         "vector": 3,
@@ -427,3 +428,10 @@ def test_products_in_tf32_are_faster_however_they_were_switched_on(tmp_path: Pat
     assert {
         text: value is not None and value < plain / 2 for text, value in seconds.items()
     } == SWITCHES
+
+
+def test_a_closure_may_be_called_once_where_it_was_called_often() -> None:
+    call = addition(0.0)._replace(operator=EVALUATION, access=NO_KERNEL)
+    once, often = (forecast_step([call, addition(1e9)] * n, H200) for n in (1, 10))
+    assert often.seconds > 5 * once.seconds
+    assert often.seconds_low == pytest.approx(once.seconds_low, rel=0.1)

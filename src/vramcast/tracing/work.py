@@ -14,6 +14,7 @@ PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 # c10::ScalarType; what has no rate of its own is as fast as fp32
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 GENERATED = "inductor::"  # begins the names of kernels that torch.compile has written
+EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure: as often as values want
 TF32 = 1006  # native/work.h: fp32 that tensor cores may round
 
 

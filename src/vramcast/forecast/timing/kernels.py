@@ -13,14 +13,16 @@ from vramcast.forecast.timing.convolutions import (
     convolution_seconds,
     is_convolution,
 )
+from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.rates import peak_flops
+from vramcast.forecast.timing.reductions import REDUCTIONS, reduction_seconds
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, OperatorWork
 
 TILE = 64
 # Into how many parts the inner dimension may be cut to occupy more multiprocessors.
-SPLITS = (1, 2, 4, 8)
+SPLITS = (1, 2, 4, 8, 16, 32, 64)
 SHORTEST_SPLIT = 256
 _PRODUCTS = (
     *("mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "addbmm", "addmv", "addmv_"),
@@ -33,6 +35,14 @@ RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 # and from how many times its size on all do.
 MISSED, CACHED = 1.15, 1.5
 ATTENTION_RATES = 7  # of attention whose tiles are known
+REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
+NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
+MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
+# Of the scores nll_loss reads one in a row, and its gradient none: it only writes them.
+OF_BYTES = {
+    **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), 0.0),
+    **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), 0.5),
+}
 
 
 # Of a kernel that is not torch's own only the bytes are known. It was worth writing by hand, so it
@@ -65,6 +75,8 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         arithmetic = work.flops / peak_flops(gpu, work.precision)
         is_arithmetic = 2 * arithmetic > base_seconds(work, gpu)
         return KernelTime(seconds, seconds if is_arithmetic else 0.0)
+    if is_factorization(work):
+        return KernelTime(factorization_seconds(work, gpu), 0.0)
     if work.flops > 0 or GENERATED in work.operator:
         return _compute_time(work, gpu, rates)
     return _memory_time(work, gpu, rates)
@@ -167,7 +179,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
     """How well its time is known: a key of Rates.spread."""
-    if not work.is_known:
+    if not work.is_known or is_factorization(work):
         return "custom"
     if crosses(work):
         return _memory_kind(work)
@@ -194,12 +206,31 @@ def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
         names.insert(0, "aten::copy_ transposed")
     if is_across(work):
         names.insert(0, f"{names[0]} across")
+    if is_reduction_across(work):
+        names.insert(1, REDUCTION_ACROSS)
+    # what works in place has the kernel of what does not
+    names += [name.replace("_ ", " ", 1) for name in names if name.startswith("aten::")]
     tried = (each for name in names for each in (f"{name} {work.precision}", name))
     name = next((name for name in tried if name in rates.kernels), None)
     if name is None:
         return None
     # what units cost that lie one after the other says nothing of those that lie across
     return rates.kernels[name][: 2 if is_across(work) and "across" not in name else None]
+
+
+def is_reduction_across(work: OperatorWork) -> bool:
+    return work.operator in REDUCTIONS and is_across(work)
+
+
+def _units(work: OperatorWork, gpu: Gpu) -> int:
+    """layer_norm_kernel.cu: one block sums the weight's gradient for 32 columns. Only of very many
+    rows with few columns it has a share."""
+    rows = work.sizes[3]
+    if work.operator not in NORMS_BACKWARD or rows <= MANY_ROWS:
+        return rows
+    item_bytes = 2 if work.precision in ("bf16", "fp16") else 4
+    blocks = work.num_bytes / rows / (3 * item_bytes) / BLOCK_COLUMNS
+    return 0 if blocks < gpu.num_multiprocessors // 2 else rows
 
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
@@ -209,11 +240,14 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
     """By its bytes, but many units cost each, and few leave most of the GPU idle."""
+    if is_reduction_across(work) and len(known) == REDUCTION_RATES:
+        return reduction_seconds(work, gpu, known)
     fixed, of_bandwidth, *of_units = known
     if not work.is_known:
         of_bandwidth /= CUSTOM_SLOWER
-    seconds = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    units = work.sizes[3]
+    moved = work.num_bytes * OF_BYTES.get(work.operator, 1.0)
+    seconds = moved / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    units = _units(work, gpu)
     if of_units and units:
         chain = work.num_bytes / units * of_units[1]
         if is_across(work):  # read after read, of a cache or of memory

@@ -31,7 +31,7 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.hardware.links import Fabric
 from vramcast.records.calibration import Rates
 from vramcast.records.prediction import BoundBy, StepForecast
-from vramcast.tracing.work import GENERATED, PHASES, REPLAYED, OperatorWork, Works
+from vramcast.tracing.work import EVALUATION, GENERATED, PHASES, REPLAYED, OperatorWork, Works
 
 # the host waits until the GPU has answered
 _WAITS = (
@@ -82,7 +82,7 @@ def forecast_step(
     flops = _sum(works.each(lambda work: work.flops))
     return StepForecast(
         seconds=seconds,
-        seconds_low=period(1 / device_factor, 1 / host_factor),
+        seconds_low=period(1 / device_factor, 1 / host_factor) / num_evaluations(works),
         seconds_high=high,
         device_seconds=device_seconds,
         host_seconds=_sum(costs),
@@ -95,6 +95,11 @@ def forecast_step(
         host=rates.host_name,
         communication=communication,
     )
+
+
+def num_evaluations(works: Works) -> int:
+    """Of a closure, of which a run that has converged needs one."""
+    return max(1, int(works.each(lambda work: work.operator == EVALUATION).sum()))
 
 
 def _between_gpus(work: OperatorWork, fabric: Fabric | None) -> float:

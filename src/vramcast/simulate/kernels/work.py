@@ -24,6 +24,9 @@ WITHOUT_KERNEL = (
 # Of the first tensor only elements that another one names are read, or read and written.
 NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2, "index_add": 2, "index_reduce": 2}
 SCANS = ("cum", "logcum", "_logcum")
+# Whose rates are of other accesses, as of operators whose tensors have different shapes.
+NOT_IN_VECTORS = ("topk", "cudnn_batch_norm", "cudnn_batch_norm_backward")
+BY_ELEMENT = ("upsample_bilinear2d_backward",)  # where channels are neighbours in memory
 # c10::ScalarType
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
@@ -42,15 +45,17 @@ def work_of(
         num_bytes = _moved_by_convolution(name, named, result)
     if arguments and isinstance(arguments[0], list | tuple) and not flops:
         sizes = len(arguments[0]), 0, 0, 0
+    if name == "roll":  # one pass for each dimension
+        num_bytes *= max(1, len(named.get("dims") or ()))
     if name in NAMED_ELEMENTS:
         num_bytes, sizes = _moved_by_name(name, arguments, result)
     elif units := _units(name, named):
         sizes = int(_is_across(name, named)), 0, 0, units
     # adding at positions that may be repeated sorts them first; channels last have other kernels
     is_other = "batch_norm" in name and _is_channels_last(named["x"])
-    is_slow = _is_across(name, named) and _threads_of_row(name, named) > 1
+    is_slow = "softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1
     is_slow = is_slow or bool(named.get("accumulate"))
-    access = STRIDED if is_slow or is_other else PLAIN
+    access = STRIDED if is_slow or is_other or name in NOT_IN_VECTORS else PLAIN
     return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
 
 
@@ -66,9 +71,11 @@ def uses_tf32(name: str) -> bool:
 def _is_across(name: str, named: Mapping[str, Any]) -> bool:
     """A softmax or a running sum over another dimension than the last has a kernel of its own."""
     x = named.get("x", named.get("grad"))
-    if not ("softmax" in name or name.startswith(SCANS)) or not x.dim():
+    if name in BY_ELEMENT:
+        return _is_channels_last(x)
+    if not ("softmax" in name or name.startswith(("topk", *SCANS))) or not x.dim():
         return False
-    dim = named["dim"] % x.dim() + 1
+    dim = named.get("dim", -1) % x.dim() + 1
     return math.prod(x.shape[dim:]) > 1 if "softmax" in name else dim < x.dim()
 
 
@@ -82,7 +89,18 @@ def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Siz
         return 2.0 * result.numel() * inner, (1, rows, result.shape[-1], inner)
     if name.startswith("_cudnn_rnn"):
         return _recurrent(name, named)
+    matrix = named.get("A", named.get("x"))
+    if "linalg_" in name and isinstance(matrix, torch.Tensor) and matrix.dim() > 1:
+        return 0.0, _system(matrix, named.get("B"))
     return 0.0, (0, 0, 0, 0)
+
+
+def _system(matrix: torch.Tensor, wanted: torch.Tensor | None) -> Sizes:
+    """How many, their columns, and those of what is solved for."""
+    columns = max(1, min(matrix.shape[-2:]))
+    number = matrix.numel() // max(1, math.prod(matrix.shape[-2:]))
+    of_wanted = 0 if wanted is None else wanted.numel() // max(1, number * columns)
+    return number, columns, of_wanted, 0
 
 
 def _attention(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
@@ -165,13 +183,15 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
     x = named.get("x", named.get("grad"))
     if not isinstance(x, torch.Tensor) or not x.numel():
         return 0
+    if name in BY_ELEMENT:
+        return x.numel() if _is_channels_last(x) else 0
     if "batch_norm" in name:
         return 0 if _is_channels_last(x) else int(x.shape[1])
     if "group_norm" in name:
         return int(named["N"] * named["group"])
     if "normalized_shape" in named:
         return x.numel() // max(1, math.prod(named["normalized_shape"]))
-    if not x.dim() or not ("softmax" in name or name.startswith(("sort", *SCANS))):
+    if not x.dim() or not ("softmax" in name or name.startswith(("sort", "topk", *SCANS))):
         return 0
     length = int(x.shape[named.get("dim", -1)])
     rows = x.numel() // length

@@ -38,6 +38,8 @@ struct Operator {
   bool scatters = false;       // writes to places that another tensor names
   int passes_by_name = 0;       // over elements of its first argument that another tensor names
   bool by_pixel = false;        // a thread goes through all samples and channels of a pixel
+  bool by_element = false;      // but where channels are neighbours in memory
+  bool solves = false;          // a triangular system
   int goes_along = -1;          // which argument says along which dimensions: reductions and topk
   int units_dimension = -1;     // whose indices are gone through side by side: samples, channels
   bool uninitialised = false;   // its result has no contents yet
@@ -196,8 +198,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);
   if (full_name.rfind("aten::nll_loss", 0) == 0) result.units_dimension = 0;
   if (full_name.rfind("aten::cudnn_batch_norm", 0) == 0) result.units_dimension = 1;
-  result.by_pixel = full_name.rfind("aten::upsample_bicubic2d", 0) == 0 ||
-                    full_name == "aten::upsample_bilinear2d" ||
+  result.by_element = full_name == "aten::upsample_bilinear2d";
+  result.solves = full_name == "aten::linalg_solve_triangular";
+  result.by_pixel = result.by_element || full_name.rfind("aten::upsample_bicubic2d", 0) == 0 ||
                     full_name == "aten::upsample_trilinear3d";
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");

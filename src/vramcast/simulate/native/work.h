@@ -37,12 +37,13 @@ struct WorkLog {
     return depth;
   }
 
-  void add(Work work) {
+  // `always`: inside of a kernel written in Python, too
+  void add(Work work, bool always = false) {
     work.stream = current_stream();
-    add_on_stream(work);
+    add_on_stream(work, always);
   }
-  void add_on_stream(Work work) {
-    if (depth() > 0) return;  // part of the kernel that is running
+  void add_on_stream(Work work, bool always = false) {
+    if (depth() > 0 && !always) return;  // part of the kernel that is running
     if (work.access != no_kernel) streams.note_launch(work.stream);
     // what checkpointing computes again costs the host what it cost in the forward pass
     work.phase = c10::GradMode::is_enabled()           ? forward
@@ -191,10 +192,23 @@ static void count_units(const Operator& info, c10::ArrayRef<IValue> arguments, W
 }
 
 // Of the larger of the two; where channels are neighbours in memory, the kernel is another.
-static void count_pixels(const at::Tensor& given, const at::Tensor& found, Work& work) {
+static void count_pixels(const Operator& info, const at::Tensor& given, const at::Tensor& found,
+                         Work& work) {
   const auto& large = given.numel() > found.numel() ? given : found;
   if (large.dim() > 2 && large.is_contiguous())
     work.sizes[3] = large.numel() / std::max<int64_t>(1, large.size(0) * large.size(1));
+  else if (info.by_element) {
+    work.sizes[0] = 1;
+    work.sizes[3] = large.numel();
+  }
+}
+
+// A triangular system: how many, their rows, and the columns of what is solved for.
+static void describe_system(const at::Tensor& matrix, const at::Tensor& wanted, Work& work) {
+  const auto rows = std::max<int64_t>(1, matrix.size(-1));
+  work.sizes[0] = matrix.numel() / (rows * rows);
+  work.sizes[1] = rows;
+  work.sizes[2] = wanted.numel() / std::max<int64_t>(1, work.sizes[0] * rows);
 }
 
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
@@ -222,7 +236,8 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   if (whole) count_named(info, arguments, most, work);
   count_units(info, arguments, work);
   if (info.by_pixel && !results.empty() && results[0].isTensor())
-    count_pixels(arguments[0].toTensor(), results[0].toTensor(), work);
+    count_pixels(info, arguments[0].toTensor(), results[0].toTensor(), work);
+  if (info.solves) describe_system(arguments[0].toTensor(), arguments[1].toTensor(), work);
   work.access = access.access;
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
@@ -249,13 +264,14 @@ static void note_copy(const Operator& info, const at::Tensor& destination, const
   // sizes[3]: whether neighbours in one are not neighbours in the other
   const int64_t is_transposed =
       !crosses && access.access == strided && innermost(source) != innermost(destination) ? 1 : 0;
-  work_log.add({0,
-                num_bytes,
-                {crosses, is_pinned, goes_on, is_transposed},
-                info.name,
-                static_cast<int32_t>(destination.scalar_type()),
-                forward,
-                access.access});
+  const Work work{0,
+                  num_bytes,
+                  {crosses, is_pinned, goes_on, is_transposed},
+                  info.name,
+                  static_cast<int32_t>(destination.scalar_type()),
+                  forward,
+                  access.access};
+  work_log.add(work, is_transposed);  // what a kernel copies into another layout takes long
 }
 
 }  // namespace vramcast

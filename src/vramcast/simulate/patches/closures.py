@@ -1,0 +1,34 @@
+"""L-BFGS notes each call of its closure among the works of a step.
+
+Why: how often it calls depends on values. Once a run has converged, it calls once: the least that
+a step may take is that of one call.
+Versions: torch 2.10 to 2.15.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vramcast.simulate.patching import Patcher
+from vramcast.tracing.work import EVALUATION, NO_KERNEL
+
+LIBRARY = "torch"
+
+
+def apply(patcher: Patcher) -> None:
+    real = torch.optim.LBFGS.step
+    nothing = (ctypes.c_int64 * 4)()
+
+    def step(self: Any, closure: Callable[[], Any]) -> Any:
+        def noted() -> Any:
+            add = patcher.gpu.device.library.vramcast_add_work
+            add(EVALUATION.encode(), -1, 0.0, 0.0, nothing, NO_KERNEL)
+            return closure()
+
+        return real(self, noted)
+
+    patcher.put(torch.optim.LBFGS, "step", step)
