@@ -43,6 +43,11 @@ before they were measured are in [unseen.md](unseen.md). The rates are made by `
 `steps.jsonl.gz`, `kernels.jsonl.gz`, `operators.jsonl.gz` and `benchmarks/convolutions`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
+[wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`.
+
+Not quite unseen: two numbers were read off profiles of steps of `unseen.py`, 9 ps for each element
+of a bilinear interpolation with channels last (segformer), and that the reads of a reduction's last
+block take 1.85 times as long where it is not full (convnext, swin, sets, segformer).
 
 {summary}
 
