@@ -16,8 +16,8 @@ from vramcast.tracing.work import Convolution, OperatorWork
 
 FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
-# wav2vec2's 16 groups of lines took 12.6 ms in 16 bits with 4,000 positions and 13.2 with 8,000: for
-# long filters cuDNN has only kernels that take one element of a filter after the other.
+# 16 groups of lines took 12.6 ms in 16 bits with 4,000 positions and 13.2 with 8,000: for long
+# filters cuDNN has only kernels that take one element of a filter after the other.
 LONG_FILTER, ONE_SECONDS = 64, 1.28e-7
 ALIGNED = 8  # channels that the tensor cores take at once
 
