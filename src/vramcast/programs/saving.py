@@ -88,6 +88,9 @@ class Saved:
             self.set_aside(path)
         self._written.add(path)
 
+    # Python asks for it at every event, of which there are many, and fails slowly where it is not
+    watch_opened.__cantrace__ = False  # type: ignore[attr-defined]
+
     def set_aside(self, path: Any) -> None:
         real = os.path.realpath(os.fspath(path))
         if real not in self._written:  # what it wrote itself may go

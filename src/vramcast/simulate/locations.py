@@ -91,9 +91,10 @@ class Locations:
 
     def _number(self, frame: FrameType, module: torch.nn.Module | None) -> int:
         code, line = frame.f_code, frame.f_lineno
-        key = code.co_filename, code.co_name, line, id(module)
+        # as its id, of which those who watch what a program opens are not told
+        key = code.co_filename, code.co_name, line, object.__hash__(module)
         number = self._numbers.get(key)
-        # a new module may have the id of one that is gone
+        # a new module may have the place of one that is gone
         if number is None or self.found[number].module() is not module:
             number = self._numbers[key] = len(self.found)
             reference = weakref.ref(module) if module is not None else _no_module
