@@ -63,5 +63,11 @@ def a_number_written_where_a_mask_is_true_needs_no_positions() -> None:
     assert taken_by(lambda: x.__setitem__(mask, 0.0)) == []
 
 
+def a_number_that_is_written_nowhere_changes_nothing() -> None:
+    padding = torch.zeros(8, 1, 512, 512, device="cuda")[:, 0, 0, :]
+    padding[torch.ones(8, 512, device="cuda", dtype=torch.long) == 2] = 1e9
+    assert not (padding > 0).any().item()
+
+
 if __name__ == "__main__":
     run_programs()

@@ -130,8 +130,9 @@ def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
     mask = indices[places[0]] if len(places) == 1 else None
     if mask is None or mask.dtype != torch.bool:
         return False
-    if known(x) is not None:
-        draw_mask(mask)
+    where = known(mask) if known(x) is None else draw_mask(mask)
+    if where is not None and not where.any():
+        return True  # nothing is written: what is known of it stays
     num_after = x.dim() - mask.dim() - places[0]
     x.masked_fill_(mask[(..., *[None] * num_after)], values.item())
     return True
