@@ -43,7 +43,8 @@ before they were measured are in [unseen.md](unseen.md). The rates are made by `
 `steps.jsonl.gz`, `kernels.jsonl.gz`, `operators.jsonl.gz` and `benchmarks/convolutions`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
-[wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`.
+[wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`. `compiled_alone.jsonl` has
+what 18 compiled rows took on an H200, and the parts of their host (profiled.py); nothing reads it.
 
 Not quite unseen: two numbers were read off profiles of steps of `unseen.py`, 9 ps for each element
 of a bilinear interpolation with channels last (segformer), and that the reads of a reduction's last
