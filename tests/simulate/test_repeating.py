@@ -56,7 +56,7 @@ def test_a_prediction_is_the_same_as_if_all_steps_had_run() -> None:
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(kind, steps) for kind, steps, _ in found] == [
         *(("plain", 4), ("plain", 3)),
-        *(("accumulates", 4), ("accumulates", 4)),
+        *(("accumulates", 8), ("accumulates", 8)),
         *(("grows", 4), ("grows", 4)),
     ]
     for (_, _, all_ran), (_, _, repeated) in zip(found[::2], found[1::2], strict=True):

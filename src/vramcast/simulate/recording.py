@@ -105,9 +105,10 @@ class Recording:
         return True
 
     def steps_are_alike(self) -> bool:
-        """Or not: a drawn number may leave out layers. Long ones are taken to be alike."""
-        lengths = np.diff(self._work()[1])[1:]
-        return len(set(lengths.tolist())) < 2 or max(lengths) >= repeating.LONG_STEP
+        """Or not: a drawn number may leave out layers."""
+        *lengths, last = np.diff(self._work()[1]).tolist()
+        # the mark of the next step ends each but the last; the first makes the optimizer's state
+        return all(length == last + 1 for length in lengths[1:])
 
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
