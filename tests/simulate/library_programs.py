@@ -330,5 +330,20 @@ def statistics_of_an_evaluated_batch_norm_can_be_asked_for() -> None:
     assert [tuple(t.shape) for t in out] == [(2, 4, 8), (4,), (4,)]
 
 
+def large_tensors_need_no_kernel_of_the_host_for_their_shapes() -> None:
+    """Operators for which torch has no Meta kernel at all; a host kernel may run for small ones."""
+    layer = nn.Linear(8192, 8192, device="cuda")
+    update = torch.optim.AdamW(layer.parameters(), lr=torch.tensor(1e-3), fused=True)
+    layer(torch.zeros(1, 8192, device="cuda")).sum().backward()
+    assert taken_by(update.step)[:2] == [4, 4 * 8192**2]
+    assert taken_by(update.step) == []
+    ones = torch.ones(8192, 8192, device="cuda", requires_grad=True)
+    torch.distributions.Beta(ones, ones).rsample().sum().backward()
+    classes = torch.zeros(8192, 8192, dtype=torch.int64, device="cuda")
+    nn.functional.multilabel_margin_loss(ones.half(), classes).backward()
+    nn.functional.multi_margin_loss(ones.half(), classes[0]).backward()
+    assert ones.grad is not None and ones.grad.shape == ones.shape
+
+
 if __name__ == "__main__":
     run_programs()

@@ -6,6 +6,8 @@ from vramcast.simulate.kernels.registry import kernel
 
 
 @kernel(
+    "_fused_adam_.tensor_lr",
+    "_fused_adamw_.tensor_lr",
     "_fused_sgd_",
     "_fused_sgd_.tensor_lr",
     "_fused_adagrad_",
