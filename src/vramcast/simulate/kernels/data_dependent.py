@@ -135,9 +135,9 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
         x.min()
         x.max()
     num_bins = int(values.max()) + 1 if values is not None and values.numel() else 0
-    dtype = torch.int64 if weights is None else torch.float64
-    if weights is not None and weights.dtype == torch.float32:
-        dtype = torch.float32
+    dtype = torch.int64
+    if weights is not None:
+        dtype = torch.float32 if weights.dtype == torch.float32 else torch.float64
     out = new(max(num_bins, minlength, 1), dtype=dtype)
     if weights is not None:
         weights.to(dtype)

@@ -79,15 +79,22 @@ def apply(patcher: Patcher) -> None:
 def _without_vote(patcher: Patcher, kind: Any, sent: dict[int, Any], shapes_before: Any) -> None:
     """Stages send each other the shapes as objects."""
     infer, asking = kind._shape_inference, list[Any]()
+    receive_really = dist.recv_object_list
 
     def infer_and_remember(self: Any, *arguments: Any, **options: Any) -> Any:
-        asking[:] = [self]
-        to_pass_on = infer(self, *arguments, **options)
+        asking.append(self)
+        try:
+            to_pass_on = infer(self, *arguments, **options)
+        finally:
+            asking.pop()
         sent[self.stage_index] = self.get_outputs_meta()
         return to_pass_on
 
-    def receive(objects: list[Any], *_: Any, **__: Any) -> None:
+    def receive(objects: list[Any], *arguments: Any, **options: Any) -> Any:
+        if not asking:  # the program's own
+            return receive_really(objects, *arguments, **options)
         objects[:] = [shapes_before(stage) for stage in asking]
+        return None
 
     patcher.put(kind, "_shape_inference", infer_and_remember)
     patcher.put(dist, "recv_object_list", receive)
