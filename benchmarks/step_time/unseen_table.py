@@ -1,8 +1,8 @@
-"""Predictions of the steps in unseen.py, and what came of them.
+"""Predictions of the steps in unseen.py or larger.py, and what came of them.
 
-    python benchmarks/step_time/unseen_table.py predict SIMULATED.jsonl   # adds to unseen.jsonl
-    python benchmarks/step_time/unseen_table.py measured FOLDER           # record.py --step of each
-    python benchmarks/step_time/unseen_table.py                           # writes unseen.md
+    python benchmarks/step_time/unseen_table.py unseen predict SIMULATED.jsonl  # to unseen.jsonl
+    python benchmarks/step_time/unseen_table.py unseen measured FOLDER   # record.py --step of each
+    python benchmarks/step_time/unseen_table.py unseen                   # writes unseen.md
 
 A prediction is made once, and committed before its step is measured.
 """
@@ -25,18 +25,15 @@ from vramcast.records.prediction import BoundBy
 from vramcast.tracing.work import OperatorWork
 from vramcast.units import format_seconds
 
-FILE = HERE / "unseen.jsonl"
 OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds")
 TEXT = """# Steps that nobody had measured
 
-Made by `benchmarks/step_time/unseen_table.py` from `unseen.jsonl`. The steps are those of
-`unseen.py`. Each was simulated under torch 2.11 without a GPU and its prediction committed before
-it was measured, on one H200 with a host whose small step takes {host} ms (`vramcast calibrate
---host`); the predicted seconds of the host are for one that takes {usual} ms. "kernels" are the
-sums of all kernels of a step, larger than the step where cuDNN runs some side by side (wav2vec,
-language_lstm); "calls" the Python functions that it calls. README.md has the same steps with
-today's rates: tokens_in_the_middle was off because a softmax across rows reads from memory what a
-smaller one finds in the cache, which was found in recorded kernels before this measurement came.
+Made by `benchmarks/step_time/unseen_table.py` from `{name}.jsonl`. The steps are those of
+`{name}.py`. Each was simulated without a GPU and its prediction committed before it was measured,
+on one H200 with a host whose small step takes {host} ms (`vramcast calibrate --host`); the
+predicted seconds of the host are for one that takes {usual} ms. "kernels" are the sums of all
+kernels of a step, larger than the step where cuDNN runs some side by side; "calls" the Python
+functions that it calls. {more}
 
 {rows}
 
@@ -44,18 +41,26 @@ smaller one finds in the cache, which was found in recorded kernels before this 
 """
 
 
-def read() -> dict[str, dict[str, Any]]:
-    if not FILE.exists():
+MORE = {
+    "unseen": """README.md has the same steps with today's rates: tokens_in_the_middle was off
+because a softmax across rows reads from memory what a smaller one finds in the cache, which was
+found in recorded kernels before this measurement came.""",
+    "larger": "README.md has the same steps with today's rates.",
+}
+
+
+def read(file: Path) -> dict[str, dict[str, Any]]:
+    if not file.exists():
         return {}
-    return {line["step"]: line for line in map(json.loads, FILE.read_text().splitlines())}
+    return {line["step"]: line for line in map(json.loads, file.read_text().splitlines())}
 
 
-def write(steps: dict[str, dict[str, Any]]) -> None:
-    FILE.write_text("".join(json.dumps(step) + "\n" for step in steps.values()))
+def write(file: Path, steps: dict[str, dict[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(step) + "\n" for step in steps.values()))
 
 
-def predict(simulated: Path) -> None:
-    steps = read()
+def predict(file: Path, simulated: Path) -> None:
+    steps = read(file)
     for line in map(json.loads, simulated.read_text().splitlines()):
         name = line["row"].rpartition(":")[2]
         works = [OperatorWork(*w[:4], tuple(w[4]), *w[5:]) for w in line["works"]]
@@ -67,11 +72,11 @@ def predict(simulated: Path) -> None:
             "num_python_calls": line["num_python_calls"],
             "predicted": {key: float(f"{getattr(found, key):.5g}") for key in OWN},
         }
-    write(steps)
+    write(file, steps)
 
 
-def add_measured(folder: Path) -> None:
-    steps = read()
+def add_measured(file: Path, folder: Path) -> None:
+    steps = read(file)
     for path in sorted(folder.glob("*.jsonl")):
         record = json.loads(path.read_text())
         name = record["row"].rpartition(":")[2]
@@ -85,7 +90,7 @@ def add_measured(folder: Path) -> None:
             "python_calls": sum(record["python_calls"].values()),
             "host_step_seconds": record.get("host_step_seconds"),
         }
-    write(steps)
+    write(file, steps)
 
 
 def row(step: dict[str, Any]) -> list[str]:
@@ -139,10 +144,12 @@ def summary(steps: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    if len(sys.argv) > 1:
-        {"predict": predict, "measured": add_measured}[sys.argv[1]](Path(sys.argv[2]))
+    name, *wanted = sys.argv[1:]
+    file = HERE / f"{name}.jsonl"
+    if wanted:
+        {"predict": predict, "measured": add_measured}[wanted[0]](file, Path(wanted[1]))
         return
-    steps = [step for step in read().values() if "measured" in step]
+    steps = [step for step in read(file).values() if "measured" in step]
     columns = ("step", "measured", "predicted", "error", "range", "inside", "kernels, error")
     rows = table((*columns, "calls: real, simulated", "GPU"), [row(step) for step in steps])
     hosts = [
@@ -150,12 +157,14 @@ def main() -> None:
     ]
     usual = shipped().host_step_seconds or 0.0
     text = TEXT.format(
+        name=name,
+        more=MORE[name],
         rows=rows,
         summary=summary(steps),
         host=f"{1e3 * statistics.median(hosts):.2f}" if hosts else "unknown",
         usual=f"{1e3 * usual:.2f}",
     )
-    (HERE / "unseen.md").write_text(text)
+    (HERE / f"{name}.md").write_text(text)
     print(summary(steps))
 
 
