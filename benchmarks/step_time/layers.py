@@ -116,3 +116,34 @@ def volumes() -> Callable[[], torch.Tensor]:
 
         cases.append(case)
     return step_of(cases)
+
+
+def of_network(
+    *, name: str, batch: int, size: int = 224, dtype: str = "bf16", last: bool = False
+) -> Callable[[], torch.Tensor]:
+    """The convolutions of a network of torchvision, those that are alike once."""
+    from torchvision import models
+
+    model = models.get_model(name, weights=None).to("meta")
+    found: dict[tuple[Any, ...], None] = {}
+
+    def see(layer: Any, inputs: tuple[torch.Tensor], _: torch.Tensor) -> None:
+        more = (layer.stride, layer.padding, layer.dilation, layer.groups)
+        found[tuple(inputs[0].shape), tuple(layer.weight.shape), *more] = None
+
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Conv2d | torch.nn.Conv3d):
+            layer.register_forward_hook(see)
+    is_video = name in models.list_models(models.video)
+    sizes = (batch, 3, 16, size, size) if is_video else (batch, 3, size, size)
+    model(torch.empty(sizes, device="meta"))
+    item = {"fp32": FP32, "bf16": BF16, "fp16": FP16}[dtype]
+    layouts = torch.channels_last_3d if is_video else torch.channels_last
+    layout = layouts if last else torch.contiguous_format
+
+    def case(x: tuple[int, ...], w: tuple[int, ...], *more: Any) -> None:
+        inputs = [torch.randn(s, device="cuda", dtype=item).to(memory_format=layout) for s in (x, w)]
+        call = F.conv3d if is_video else F.conv2d
+        each(lambda x, w: call(x, w, None, *more), *(i.requires_grad_() for i in inputs))
+
+    return step_of(lambda s=s: case(*s) for s in found)

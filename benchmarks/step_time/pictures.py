@@ -148,3 +148,60 @@ def depthwise(*, count: int = 90) -> Callable[[], Any]:
 
         cases.append(case)
     return step_of(cases)
+
+
+def resampled_last() -> Callable[[], Any]:
+    """Images whose channels are neighbours in memory: resampling, pooling, norms, padding."""
+
+    def case(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
+        x = normal(batch, channels, size, size, dtype=dtype).detach()
+        x = x.to(memory_format=torch.channels_last).requires_grad_()
+        for scale in (2, 4, 0.5):
+            both(lambda x, s=scale: F.interpolate(x, scale_factor=s, mode="bilinear"), x)
+        both(lambda x: F.interpolate(x, size=size + 9, mode="bilinear", align_corners=True), x)
+        both(lambda x: F.interpolate(x, scale_factor=2, mode="bicubic"), x)
+        both(lambda x: F.interpolate(x, scale_factor=2), x)
+        both(lambda x: F.max_pool2d(x, 2), x)
+        both(lambda x: F.max_pool2d(x, 3, 1, 1), x)
+        both(lambda x: F.avg_pool2d(x, 2), x)
+        both(lambda x: F.avg_pool2d(x, 3, 1, 1), x)
+        both(lambda x: F.adaptive_avg_pool2d(x, 7), x)
+        both(lambda x: F.pad(x, (1, 1, 1, 1)), x)
+        both(lambda x: F.dropout2d(x, 0.1), x)
+        both(lambda x: torch.cat([x, x], 1), x)
+        weight, bias = normal(channels), normal(channels)
+        both(lambda x, w, b: F.batch_norm(x, None, None, w, b, True), x, weight, bias)
+        weight, bias = (normal(channels, dtype=dtype) for _ in range(2))
+        both(lambda x, w, b: F.group_norm(x, 4, w, b), x, weight, bias)
+        scale = normal(batch, channels, 1, 1, dtype=dtype)
+        both(torch.mul, x, scale)
+        both(lambda x: x.mean((2, 3)), x)
+
+    return step_of(
+        lambda s=s: case(*s)
+        for s in product((2, 16, 96), (16, 64, 256), (14, 56, 120), (FP32, BF16))
+        if math.prod(s[:3]) * s[2] * 4 <= MOST_BYTES
+    )
+
+
+def pooled() -> Callable[[], Any]:
+    """Of large images: what squeezes, pools and joins channels."""
+
+    def case(batch: int, channels: int, size: int, dtype: torch.dtype) -> None:
+        x = normal(batch, channels, size, size, dtype=dtype)
+        for kernel, stride, padding in ((2, 2, 0), (3, 2, 0), (3, 2, 1), (3, 1, 1)):
+            more = (kernel, stride, padding)
+            both(lambda x, more=more: F.max_pool2d(x, *more), x)
+            both(lambda x, more=more: F.max_pool2d(x, *more, ceil_mode=True), x)
+            both(lambda x, more=more: F.avg_pool2d(x, *more), x)
+        both(lambda x: F.relu(x), x)
+        both(lambda x: torch.cat([x, x], 1), x)
+        both(lambda x: F.dropout(x, 0.5), x)
+        both(lambda x: F.adaptive_avg_pool2d(x, 1), x)
+        x.detach().sum((0, 2, 3))
+
+    return step_of(
+        lambda s=s: case(*s)
+        for s in product((8, 48, 128), (32, 96, 256), (13, 27, 55, 112), (FP32, BF16))
+        if math.prod(s[:3]) * s[2] * 4 <= MOST_BYTES
+    )

@@ -57,17 +57,18 @@ def function_of(name: str, given: dict[str, Any]) -> tuple[Callable[..., Any], d
     return function, bind_knobs(function, {**row.knobs, **given} if row else given)
 
 
-def kernels_of(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def kernels_of(name: str, lock: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """Only the kernels, of a family of operators."""
     function, knobs = function_of(name, given)
     torch.manual_seed(0)
-    started = time.perf_counter()
     step = check_step(function(**knobs))
-    step()
-    step()
-    _synchronize()
-    answer = {"row": name, "knobs": given, "prepared_seconds": time.perf_counter() - started}
-    return answer | _profile(step, is_slow=False)
+    with _alone(lock):
+        started = time.perf_counter()
+        step()
+        step()
+        _synchronize()
+        answer = {"row": name, "knobs": given, "prepared_seconds": time.perf_counter() - started}
+        return answer | _profile(step, is_slow=False)
 
 
 def profiled(
@@ -75,10 +76,10 @@ def profiled(
 ) -> dict[str, Any]:
     """Others may prepare theirs until `lock`."""
     function, knobs = function_of(name, given or {})
+    torch.manual_seed(0)
+    step = check_step(function(**knobs))
     with _alone(lock):
-        torch.manual_seed(0)
         started = time.perf_counter()
-        step = check_step(function(**knobs))
         for _ in range(WARM_UP):
             step()
         _synchronize()
@@ -114,6 +115,8 @@ def _alone(lock: Path | None) -> Iterator[None]:
         signal.alarm(MOST_SECONDS)  # whoever hangs must not keep the others from the GPU
         yield
         signal.alarm(0)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
 
 
 def _synchronize() -> None:

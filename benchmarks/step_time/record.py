@@ -148,7 +148,7 @@ def main() -> None:
     given = split_assignments(options.knobs)
     if options.step or options.kernels:
         found = (
-            kernels_of(options.kernels, given)
+            kernels_of(options.kernels, options.lock, given)
             if options.kernels
             else profiled(options.step, options.lock, given)
         )
