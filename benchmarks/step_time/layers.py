@@ -142,7 +142,9 @@ def of_network(
     layout = layouts if last else torch.contiguous_format
 
     def case(x: tuple[int, ...], w: tuple[int, ...], *more: Any) -> None:
-        inputs = [torch.randn(s, device="cuda", dtype=item).to(memory_format=layout) for s in (x, w)]
+        inputs = [
+            torch.randn(s, device="cuda", dtype=item).to(memory_format=layout) for s in (x, w)
+        ]
         call = F.conv3d if is_video else F.conv2d
         each(lambda x, w: call(x, w, None, *more), *(i.requires_grad_() for i in inputs))
 
