@@ -50,7 +50,7 @@ def test_a_static_method_is_put_back_as_one() -> None:
     assert Library().double(2) == 4
 
 
-def test_the_source_of_a_function_is_found_in_the_syntax_tree_of_its_file() -> None:
+def test_the_source_of_a_function_is_found_by_the_lines_of_its_code() -> None:
     """Of all functions of a file that has decorators, classes and comments after the last line."""
     given = triton_sources._Inspect("inspect")
     functions = [f for f in vars(functools).values() if isinstance(f, FunctionType)]

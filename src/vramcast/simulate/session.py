@@ -60,6 +60,7 @@ class Session:
                 of_other_cudnn=has_other_cudnn(calibration, torch_version),
             )
         self.device, self.gpu = device, SimulatedGpu(gpu, device, known)
+        self._has_recorded = False
         device.library.vramcast_set_gpu(
             gpu.num_multiprocessors,
             gpu.max_threads_per_multiprocessor,
@@ -106,6 +107,9 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(patches.installed(self.gpu))
             stack.enter_context(self.device.on())
+            if self._has_recorded:
+                gc.collect()  # what is left of the recording before: none may follow, so not there
+                self.device.reset()
             # The first allocation of a process makes the CUDA context and a small segment.
             torch.empty(1, device="cuda")
             stack.enter_context(ownership.watching())
@@ -121,8 +125,8 @@ class Session:
                 if torch.distributed.is_available() and torch.distributed.is_initialized():
                     torch.distributed.destroy_process_group()  # the next may begin another
                 self.gpu.library_memory.clear()
-                gc.collect()
                 self.device.reset()
+                self._has_recorded = True
 
     def run(
         self,

@@ -1,4 +1,4 @@
-"""Triton finds the source of its functions in the syntax tree of their file.
+"""Triton finds the source of its functions by the lines of their code.
 
 Why: it reads the source of every kernel when the kernel is made, by going through the words of the
 file, and there are more than a hundred of them in the libraries that torch.compile imports.
@@ -7,12 +7,10 @@ Versions: triton 3.
 
 from __future__ import annotations
 
-import ast
 import inspect
 import linecache
 import sys
-from functools import cache
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from vramcast.simulate.patching import Patcher
@@ -27,7 +25,8 @@ def apply(patcher: Patcher) -> None:
 class _Inspect(ModuleType):
     @staticmethod
     def getsourcelines(function: Any) -> tuple[list[str], int]:
-        found = _lines_of(function) if isinstance(function, FunctionType) else None
+        is_plain = isinstance(function, FunctionType) and not hasattr(function, "__wrapped__")
+        found = _lines_of(function) if is_plain else None
         return found or inspect.getsourcelines(function)
 
     def __getattr__(self, name: str) -> Any:
@@ -35,21 +34,25 @@ class _Inspect(ModuleType):
 
 
 def _lines_of(function: FunctionType) -> tuple[list[str], int] | None:
-    file, first = function.__code__.co_filename, function.__code__.co_firstlineno
-    last = _last_lines(file, "".join(linecache.getlines(file))).get(first)
-    return (linecache.getlines(file)[first - 1 : last], first) if last else None
+    lines, first = linecache.getlines(function.__code__.co_filename), function.__code__.co_firstlineno
+    if not 0 < first <= len(lines):
+        return None
+    last = _last_line(function.__code__)
+    indentation = _indentation(lines[first - 1])
+    # what leaves no code is part of it too: comments, and names that only have a type
+    for number in range(last + 1, len(lines) + 1):
+        if lines[number - 1].strip():
+            if _indentation(lines[number - 1]) <= indentation:
+                break
+            last = number
+    return lines[first - 1 : last], first
 
 
-@cache
-def _last_lines(file: str, source: str) -> dict[int, int]:
-    """The last line of each function, by its first, which is that of its decorators."""
-    try:
-        tree = ast.parse(source, file)
-    except SyntaxError:
-        return {}
-    found = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            first = min(one.lineno for one in (node, *node.decorator_list))
-            found[first] = node.end_lineno or node.lineno
-    return found
+def _last_line(code: CodeType) -> int:
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    ends = (end for _, end, _, _ in code.co_positions() if end is not None)
+    return max(code.co_firstlineno, *ends, *map(_last_line, inner))
+
+
+def _indentation(line: str) -> int:
+    return len(line) - len(line.lstrip())
