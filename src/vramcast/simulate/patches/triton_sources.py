@@ -34,7 +34,10 @@ class _Inspect(ModuleType):
 
 
 def _lines_of(function: FunctionType) -> tuple[list[str], int] | None:
-    lines, first = linecache.getlines(function.__code__.co_filename), function.__code__.co_firstlineno
+    lines, first = (
+        linecache.getlines(function.__code__.co_filename),
+        function.__code__.co_firstlineno,
+    )
     if not 0 < first <= len(lines):
         return None
     last = _last_line(function.__code__)
