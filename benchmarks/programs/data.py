@@ -11,6 +11,8 @@ import struct
 import sys
 from pathlib import Path
 
+import other_data
+
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "bdfgklmnprst"]
 CHAT = (
     "{% for message in messages %}{{ message['role'] + ' ' + message['content'] }} </s>"
@@ -44,6 +46,7 @@ def make(folder: Path) -> None:
     _endings(folder / "endings")
     _chats(folder / "chats")
     _planetoid(folder / "planetoid")
+    other_data.make(folder)
 
 
 def _words(folder: Path) -> None:

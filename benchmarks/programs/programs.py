@@ -43,6 +43,14 @@ COMMITS = {
     "keras-team/keras-io": "983729da0fa9d656e955148b0ea17867e71ecffd",
     "salesforce/awd-lstm-lm": "1d466ec5875675ca6b6f0caacbb741240a29da9e",
     "TeaPearce/Conditional_Diffusion_MNIST": "657b49854bbf844caa5580177243ae607c79339f",
+    "pmixer/SASRec.pytorch": "fde8a9c08febc2c898dc269b1d98ab762c50d2be",
+    "locuslab/TCN": "2f8c2b817050206397458dfd1f5a25ce8a32fe65",
+    "yanx27/Pointnet_Pointnet2_pytorch": "eb64fe0b4c24055559cea26299cb485dcb43d8dd",
+    "juho-lee/set_transformer": "73432c640ac78140496d6738416c54d32c686d65",
+    "microsoft/LoRA": "c4593f060e6a368d7bb5af5273b8e42810cdef90",
+    "yjn870/SRCNN-pytorch": "064dbaac09859f5fa1b35608ab90145e2d60828b",
+    "rwightman/efficientdet-pytorch": "c6dff775a36cea0bf9b76c58e59f936411c5ce01",
+    "yenchenlin/nerf-pytorch": "63a5a630c9abd62b0f21c08703d0ac2ea7d4b9dd",
 }
 # Written for this list, in frameworks/: each uses one library as people do.
 OWN = "frameworks"
@@ -506,6 +514,59 @@ PROGRAMS = [
         ".",
         "python script.py",
         (("data/MNIST", "MNIST"), ("data/diffusion_outputs10", "out")),
+    ),
+    Listed(
+        "sasrec",
+        "pmixer/SASRec.pytorch",
+        "python",
+        "python main.py --dataset=wikipedia --train_dir=default --maxlen=200 --device=cuda",
+    ),
+    *(
+        Listed(f"tcn_{name}", "locuslab/TCN", f"TCN/{name}", f"python {script}.py", (), ("TCN",))
+        for name, script in (("adding_problem", "add_test"), ("copy_memory", "copymem_test"))
+    ),
+    Listed(
+        "pointnet2_classification",
+        "yanx27/Pointnet_Pointnet2_pytorch",
+        ".",
+        "python train_classification.py --model pointnet2_cls_ssg --num_category 10 --use_normals "
+        "--log_dir pointnet2_cls_ssg",
+        (("data/modelnet40_normal_resampled", "clouds"),),
+    ),
+    Listed("set_transformer", "juho-lee/set_transformer", ".", "python run.py"),
+    Listed(
+        "lora_gpt2",
+        "microsoft/LoRA",
+        "examples/NLG",
+        "torchrun --nproc_per_node=1 src/gpt2_ft.py --train_data DATA/completions/train.jsonl "
+        "--valid_data DATA/completions/valid.jsonl --train_batch_size 8 --grad_acc 1 "
+        "--valid_batch_size 4 --seq_len 512 --model_card gpt2.md --platform local --clip 0.0 "
+        "--lr 0.0002 --weight_decay 0.01 --correct_bias --adam_beta2 0.999 --scheduler linear "
+        "--warmup_step 500 --max_epoch 5 --save_interval 1000 --lora_dim 4 --lora_alpha 32 "
+        "--lora_dropout 0.1 --label_smooth 0.1 --work_dir DATA/out/lora --random_seed 110",
+        (),
+        ("loralib",),
+    ),
+    Listed(
+        "srcnn",
+        "yjn870/SRCNN-pytorch",
+        ".",
+        "python train.py --train-file DATA/patches/train.h5 --eval-file DATA/patches/eval.h5 "
+        "--outputs-dir DATA/out/srcnn --num-workers 2",
+    ),
+    Listed(
+        "efficientdet",
+        "rwightman/efficientdet-pytorch",
+        ".",
+        "python train.py DATA/boxes --model tf_efficientdet_d0 -b 4 --amp --lr .09 -j 2 --epochs 1 "
+        "--no-pretrained-backbone --output DATA/out/efficientdet",
+    ),
+    Listed(
+        "nerf",
+        "yenchenlin/nerf-pytorch",
+        ".",
+        "python run_nerf.py --config configs/lego.txt --datadir DATA/scene --basedir DATA/out/nerf "
+        "--testskip 1",
     ),
     Listed("hugging_face_trainer_steps", OWN, ".", "python hugging_face_trainer.py steps"),
     Listed("hugging_face_trainer_epochs", OWN, ".", "python hugging_face_trainer.py epoch"),

@@ -155,6 +155,14 @@ def tensor_types_of_the_gpu_make_tensors_there() -> None:
     assert torch.cuda.LongTensor([1, 2]).tolist() == [1, 2]
 
 
+def torch_tensor_is_of_the_default_type() -> None:
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    assert torch.Tensor([1.0]).is_cuda and torch.Tensor(2, 3).is_cuda and torch.zeros(2).is_cuda
+    assert nn.Parameter(torch.Tensor(2)).is_cuda
+    torch.set_default_tensor_type("torch.FloatTensor")
+    assert not torch.Tensor([1.0]).is_cuda and not torch.zeros(2).is_cuda
+
+
 def questions_that_programs_ask_in_passing_are_answered() -> None:
     free_bytes, total_bytes = torch.cuda.cudart().cudaMemGetInfo(0)
     assert 0 < free_bytes <= total_bytes

@@ -4,6 +4,7 @@ Why: programs from before torch.device use them, and a build without CUDA refuse
 Versions: torch 2.10 to 2.15.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,6 +43,13 @@ class _TensorType(type):
         return is_tensor and instance.is_cuda and instance.dtype == cls.dtype
 
 
+def _new(kind: _TensorType, cls: type, /, *data: Any, **options: Any) -> Any:
+    """torch.Tensor(...) is of the default type, which torch.set_default_device leaves alone."""
+    if cls is torch.Tensor and "device" not in options:
+        return kind(*data)
+    return torch._C.TensorBase.__new__(cls, *data, **options)
+
+
 def apply(patcher: Patcher) -> None:
     types = {
         f"torch.cuda.{name}Tensor": _TensorType(f"{name}Tensor", (), {"dtype": dtype})
@@ -62,7 +70,9 @@ def apply(patcher: Patcher) -> None:
         if isinstance(kind, _TensorType):
             torch.set_default_dtype(kind.dtype)
             torch.set_default_device("cuda")
+            patcher.put(torch.Tensor, "__new__", partial(_new, kind))
             return
+        patcher.put(torch.Tensor, "__new__", torch._C.TensorBase.__new__)
         torch.set_default_device(None)
         set_default(kind)
 
