@@ -63,29 +63,77 @@ def torchvision_classifier(
     return _classify(model, images, 1000, autocast=autocast, optimizer="sgd")
 
 
-def video(*, batch_size: int = 4, frames: int = 16, autocast: str = "") -> Step:
+def video(
+    *,
+    name: str = "r3d_18",
+    batch_size: int = 4,
+    frames: int = 16,
+    image_size: int = 112,
+    autocast: str = "",
+) -> Step:
     import torchvision
 
-    model = torchvision.models.video.r3d_18(weights=None, num_classes=400).cuda().train()
-    clips = torch.randn(batch_size, 3, frames, 112, 112, device="cuda")
+    model = torchvision.models.get_model(name, weights=None, num_classes=400).cuda().train()
+    clips = torch.randn(batch_size, 3, frames, image_size, image_size, device="cuda")
     return _classify(model, clips, 400, autocast=autocast, optimizer="sgd")
 
 
-def detection(*, batch_size: int = 2, image_size: int = 512) -> Step:
-    """Faster R-CNN. How many boxes it proposes depends on its weights."""
+def detection(
+    *,
+    name: str = "fasterrcnn_resnet50_fpn",
+    batch_size: int = 2,
+    image_size: int = 512,
+    autocast: str = "",
+) -> Step:
+    """How many boxes a network proposes depends on its weights."""
     import torchvision
 
-    model = torchvision.models.detection.fasterrcnn_resnet50_fpn(
-        weights=None, weights_backbone=None, min_size=image_size, max_size=image_size
-    )
+    sizes = {} if "ssd" in name else {"min_size": image_size, "max_size": image_size}
+    model = torchvision.models.get_model(name, weights=None, weights_backbone=None, **sizes)
     model.cuda().train()
     images = [torch.rand(3, image_size, image_size, device="cuda") for _ in range(batch_size)]
     corner = torch.tensor([[20.0, 30.0, 200.0, 260.0], [100.0, 80.0, 400.0, 380.0]], device="cuda")
-    targets = [
-        {"boxes": corner, "labels": torch.tensor([1, 2], device="cuda")} for _ in range(batch_size)
-    ]
+    marks = {"boxes": corner, "labels": torch.tensor([1, 1], device="cuda")}
+    if "mask" in name:
+        masks = torch.randint(0, 2, (2, image_size, image_size), device="cuda")
+        marks["masks"] = masks.to(torch.uint8)
+    if "keypoint" in name:
+        marks["keypoints"] = 100 * torch.rand(2, 17, 3, device="cuda") + 1
+    targets = [dict(marks) for _ in range(batch_size)]
     return training_step(
-        lambda: sum(model(images, targets).values()), model.parameters(), optimizer="sgd"
+        lambda: sum(model(images, targets).values()),
+        model.parameters(),
+        optimizer="sgd",
+        autocast=autocast,
+    )
+
+
+def every_pixel(
+    *,
+    name: str = "deeplabv3_resnet50",
+    batch_size: int = 8,
+    image_size: int = 256,
+    autocast: str = "",
+    scale_loss: bool = False,
+    channels_last: bool = False,
+) -> Step:
+    """torchvision's networks that give every pixel a class, with what they guess half way."""
+    import torchvision
+
+    model = torchvision.models.get_model(
+        name, weights=None, weights_backbone=None, num_classes=21, aux_loss=True
+    )
+    model = model.cuda().train()
+    images = torch.randn(batch_size, 3, image_size, image_size, device="cuda")
+    model, images = _as_layout(model, images, channels_last)
+    labels = torch.randint(0, 21, (batch_size, image_size, image_size), device="cuda")
+
+    def loss() -> torch.Tensor:
+        made = model(images)
+        return F.cross_entropy(made["out"], labels) + 0.5 * F.cross_entropy(made["aux"], labels)
+
+    return training_step(
+        loss, model.parameters(), optimizer="sgd", autocast=autocast, scale_loss=scale_loss
     )
 
 
