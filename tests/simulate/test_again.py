@@ -58,3 +58,18 @@ def test_the_fastest_kernels_may_take_the_least_or_the_most_of_those_that_were_t
     assert found["peak_reserved_bytes"] == 6 * GIB
     assert "is 6.00 GiB with those that cuDNN names first" in found["limits"][0]
     assert gpu.fastest is None
+
+
+def test_kernels_of_different_convolutions_may_leave_gaps_that_no_other_can_use() -> None:
+    gpu = SimpleNamespace(fastest=None)
+
+    def run(*_: Any, **__: Any) -> Any:
+        first, second = (gpu.fastest([size, 2 * size]) for size in (GIB, 3 * GIB))
+        assert gpu.fastest([GIB, 2 * GIB]) == first  # the same convolution in the next step
+        is_mixed = (first == GIB) != (second == 3 * GIB)
+        return SimpleNamespace(peak_reserved_bytes=(8 if is_mixed else 6) * GIB)
+
+    asked: Any = SimpleNamespace(session=SimpleNamespace(gpu=gpu), run=run, request={})
+    shown = {"peak_reserved_bytes": 6 * GIB, **dict.fromkeys(again.BOUNDS, 6 * GIB), "limits": []}
+    found = again.with_other_kernels(asked, shown)
+    assert [found[name] for name in again.BOUNDS] == [6 * GIB, 8 * GIB]
