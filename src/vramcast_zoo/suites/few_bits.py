@@ -79,7 +79,7 @@ def qlora(
 def quantized(bnb: Any, part: nn.Linear, bits: int) -> nn.Module:
     """On the GPU, quantised there as a checkpoint is when it is loaded."""
     new: Any
-    weight = torch.randn(part.weight.shape, dtype=torch.bfloat16)
+    weight = torch.zeros(part.weight.shape, dtype=torch.bfloat16)  # drawn ones take minutes
     if bits == 4:
         new = bnb.nn.Linear4bit(
             part.in_features,
