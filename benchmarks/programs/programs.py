@@ -47,6 +47,7 @@ COMMITS = {
     "locuslab/TCN": "2f8c2b817050206397458dfd1f5a25ce8a32fe65",
     "yanx27/Pointnet_Pointnet2_pytorch": "eb64fe0b4c24055559cea26299cb485dcb43d8dd",
     "juho-lee/set_transformer": "73432c640ac78140496d6738416c54d32c686d65",
+    "rtqichen/torchdiffeq": "657943acefa826ef04c025ebeb1ff5e9d60dc268",
     "microsoft/LoRA": "c4593f060e6a368d7bb5af5273b8e42810cdef90",
     "yjn870/SRCNN-pytorch": "064dbaac09859f5fa1b35608ab90145e2d60828b",
     "rwightman/efficientdet-pytorch": "c6dff775a36cea0bf9b76c58e59f936411c5ce01",
@@ -533,7 +534,41 @@ PROGRAMS = [
         "--log_dir pointnet2_cls_ssg",
         (("data/modelnet40_normal_resampled", "clouds"),),
     ),
+    # the first has sets of random sizes, of which no two runs have the same
     Listed("set_transformer", "juho-lee/set_transformer", ".", "python run.py"),
+    Listed(
+        "set_transformer_512",
+        "juho-lee/set_transformer",
+        ".",
+        "python run.py --N_min 512 --N_max 513",
+    ),
+    *(
+        Listed(
+            f"pointnet2_{name}",
+            "yanx27/Pointnet_Pointnet2_pytorch",
+            ".",
+            f"python train_classification.py --model {model} --num_category 10 --use_normals "
+            f"--log_dir {model}",
+            (("data/modelnet40_normal_resampled", "clouds"),),
+        )
+        for name, model in (("multi_scale", "pointnet2_cls_msg"), ("without_sets", "pointnet_cls"))
+    ),
+    Listed(
+        "tcn_pixels",
+        "locuslab/TCN",
+        "TCN/mnist_pixel",
+        "python pmnist_test.py",
+        (("TCN/mnist_pixel/data/mnist/MNIST", "MNIST"),),
+        ("TCN",),
+    ),
+    Listed(
+        "resnet_of_odenet",
+        "rtqichen/torchdiffeq",
+        "examples",
+        "python odenet_mnist.py --network resnet --nepochs 1 --save DATA/out/odenet",
+        (("examples/.data/mnist/MNIST", "MNIST"),),
+        (".",),
+    ),
     Listed(
         "lora_gpt2",
         "microsoft/LoRA",

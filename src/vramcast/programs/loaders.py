@@ -21,6 +21,8 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
+# So many batches are made ready by a loader's workers: few are read, and making more takes long.
+MOST_AHEAD = 2
 # Programs fail where a stream without a length ends.
 MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
@@ -101,7 +103,18 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
         return __next__
 
+    def ask_worker(original: Any) -> Any:
+        def _try_put_index(self: Any) -> None:
+            # of a stream, tasks of a worker that has come to its end stay outstanding
+            is_of_stream = self._dataset_kind == loading._DatasetKind.Iterable
+            if is_of_stream or self._tasks_outstanding < MOST_AHEAD:
+                original(self)
+
+        return _try_put_index
+
+    workers = loading._MultiProcessingDataLoaderIter
     with ExitStack() as stack:
+        stack.enter_context(replaced(workers, "_try_put_index", ask_worker))
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
         yield

@@ -10,6 +10,7 @@ import ctypes
 import json
 import os
 from enum import IntEnum
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -105,12 +106,14 @@ class Descriptor:
         array = (C_TYPES.get(kind, ctypes.c_int) * max_count)()
         return list(array[: self._get(attribute, kind, max_count, array)])
 
-    def get_descriptors(self, attribute: int, kind: Kind, max_count: int) -> list[Descriptor]:
-        found = [Descriptor(kind) for _ in range(max_count)]
+    def get_descriptors(
+        self, attribute: int, kind: Kind, max_count: int, into: Sequence[Descriptor] = ()
+    ) -> Sequence[Descriptor]:
+        found = into or [Descriptor(kind) for _ in range(max_count)]
         array = (ctypes.c_void_p * max_count)(*(each.address for each in found))
         count = self._get(attribute, Type.DESCRIPTOR, max_count, array)
         for each in found[:count]:
-            each.others.append(self)
+            each.others = [self]
         return found[:count]
 
     def count(self, attribute: int, kind: Type) -> int:

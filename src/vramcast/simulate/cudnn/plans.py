@@ -101,9 +101,11 @@ def _all_proposed(
 ) -> Iterator[int | None]:
     graph = _graph(which, convolution)
     for mode in (INSTANTLY, FALLBACK):
-        for configuration in _configurations(graph, mode, gpu):
+        with log().refusals() as refusals:
+            configurations = _configurations(graph, mode, gpu)
+        for configuration in configurations:
             yield _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
-        for refusal in _refusals(graph, mode, 0, gpu):
+        for refusal in refusals:
             with suppress(Unknown):
                 yield gpu_only.workspace_bytes(which, refusal, convolution, is_tried=True)
 
@@ -202,10 +204,9 @@ def _workspace_bytes(
     convolution: Convolution,
     gpu: Gpu,
 ) -> int:
-    choices = configuration.get_descriptors(302, Kind.KNOB_CHOICE, MAX_KNOBS)
     knobs = {
         choice.get(600, Type.KNOB_TYPE, 1)[0]: choice.get(601, Type.INT64, 1)[0]
-        for choice in choices
+        for choice in configuration.get_descriptors(302, Kind.KNOB_CHOICE, MAX_KNOBS, _choices())
     }
     more_bytes = sums_bytes(convolution, which, knobs, gpu)
     if more_bytes is None:
@@ -216,6 +217,12 @@ def _workspace_bytes(
     if (copies_bytes - COUNTER_WITHOUT_GPU_BYTES) % COPIES_MULTIPLE == 0:
         copies_bytes -= COUNTER_WITHOUT_GPU_BYTES
     return copies_bytes + more_bytes
+
+
+@cache
+def _choices() -> list[Descriptor]:
+    """Filled again and again: cuDNN does not tell how many there are, and making them takes long."""
+    return [Descriptor(Kind.KNOB_CHOICE) for _ in range(MAX_KNOBS)]
 
 
 def _configured(graph: Descriptor, number: int, knobs: dict[int, int], gpu: Gpu) -> Descriptor:
