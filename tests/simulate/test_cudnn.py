@@ -227,8 +227,7 @@ def test_a_kernel_of_unknown_size_does_not_hide_the_next_that_is_tried(
     sizes: Any = {"weight": (128, 64, 1, 1), "y": (32, 128, 56, 56), "padding": (0, 0)}
     c = convolution(dtype="fp32", tf32=True, channels_last=True, **sizes)
     cublas, fourier = Refusal(62, ()), Refusal(18, ())
-    monkeypatch.setattr(plans, "_refusals", lambda *_: [cublas, fourier])
-    monkeypatch.setattr(plans, "_configurations", lambda *_: [])
+    monkeypatch.setattr(plans, "_all_answers", lambda *_: ([], [cublas, fourier]))
     tried = plans.tried_bytes.__wrapped__(WEIGHT_GRADIENT, c, H200, False)
     assert set(tried) == {next(transform_bytes(WEIGHT_GRADIENT, c))}
 

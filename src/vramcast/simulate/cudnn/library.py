@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-from enum import IntEnum
 from collections.abc import Sequence
+from enum import IntEnum
 from functools import cache
 from typing import Any
 

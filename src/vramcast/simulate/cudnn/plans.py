@@ -91,7 +91,7 @@ def _proposed(
         )
         planned = ((count, size) for count, size in enumerate(sizes, 1) if size is not None)
         count, size = next(planned, (0, None))
-        for refusal in _refusals(graph, mode, count, gpu):
+        for refusal in _all_answers(graph, mode, count, gpu)[1]:
             yield gpu_only.workspace_bytes(which, refusal, convolution)
         yield size
 
@@ -101,8 +101,7 @@ def _all_proposed(
 ) -> Iterator[int | None]:
     graph = _graph(which, convolution)
     for mode in (INSTANTLY, FALLBACK):
-        with log().refusals() as refusals:
-            configurations = _configurations(graph, mode, gpu)
+        configurations, refusals = _all_answers(graph, mode, 0, gpu)
         for configuration in configurations:
             yield _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
         for refusal in refusals:
@@ -110,11 +109,13 @@ def _all_proposed(
                 yield gpu_only.workspace_bytes(which, refusal, convolution, is_tried=True)
 
 
-def _refusals(graph: Descriptor, mode: int, count: int, gpu: Gpu) -> list[Refusal]:
-    """What cuDNN refused without a GPU before its first `count` proposals, or before all."""
-    with log().refusals() as found:
-        _configurations(graph, mode, gpu, count)
-    return found
+def _all_answers(
+    graph: Descriptor, mode: int, count: int, gpu: Gpu
+) -> tuple[list[Descriptor], list[Refusal]]:
+    """The first `count` proposals, or all, and what cuDNN refused without a GPU before them."""
+    with log().refusals() as refused:
+        proposed = _configurations(graph, mode, gpu, count)
+    return proposed, refused
 
 
 def _planned_bytes(
@@ -221,7 +222,7 @@ def _workspace_bytes(
 
 @cache
 def _choices() -> list[Descriptor]:
-    """Filled again and again: cuDNN does not tell how many there are, and making them takes long."""
+    """Filled again and again: making them takes long, and cuDNN does not tell their number."""
     return [Descriptor(Kind.KNOB_CHOICE) for _ in range(MAX_KNOBS)]
 
 
