@@ -182,6 +182,18 @@ def ctc():
     return train(m, f)
 
 
+def ctc_of_what_was_turned():
+    def step():
+        lp = r(4, 30, 20).log_softmax(-1).transpose(0, 1).detach().requires_grad_()
+        lengths = torch.full((4,), 30, device="cuda"), torch.full((4,), 8, device="cuda")
+        loss = F.ctc_loss(lp, torch.randint(1, 20, (4, 8), device="cuda"), *lengths)
+        (slope,) = torch.autograd.grad(loss, lp)
+        assert slope.is_contiguous()
+        return loss.detach()
+
+    return step
+
+
 def ctc_cudnn():
     m = nn.Linear(W, 20)
 

@@ -115,7 +115,7 @@ def ctc_loss(log_probs: Tensor, targets: Tensor, target_lengths: Any) -> Any:
 def ctc_loss_backward(log_probs: Tensor, targets: Tensor, target_lengths: Any) -> Tensor:
     lengths = _ctc_lengths(log_probs)
     beta = _ctc_table(log_probs, targets, target_lengths)
-    out = torch.empty_like(log_probs)
+    out = new(*log_probs.shape, dtype=log_probs.dtype)  # dense, also where log_probs is turned
     steps, labels = log_probs.shape[0], log_probs.shape[-1]
     batch, _, places = beta.shape
     if 2 * steps + 24 * batch // 10 + 2 * labels // 10 > LARGE_CTC:  # the blanks on their own
