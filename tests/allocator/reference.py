@@ -229,7 +229,7 @@ class ReferenceAllocator:
             if units == 1:
                 return self.first_unit * UNIT
         taken = {
-            range(ORIGIN - 16, ORIGIN - 4),
+            range(ORIGIN - 16, ORIGIN - 3),
             range(ORIGIN, ORIGIN + 5),
             range(ORIGIN + 207 + (self.first_unit > 0), ORIGIN + 244),
             *(

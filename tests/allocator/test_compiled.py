@@ -65,6 +65,7 @@ def run(seed: int) -> dict[str, Any]:
         "keys": np.array(keys, np.int64),
         "held_until": held,
         "first_kernel": pick.choice([0, len(events) // 4]),
+        "first_convolution": pick.choice([0, len(events) // 3]),
         "first_product": pick.choice([0, len(events) // 5]),
         "first_collective": pick.choice([0, len(events) // 3]),
     }

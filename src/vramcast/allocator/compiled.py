@@ -27,7 +27,7 @@ def use(library: ctypes.CDLL | None) -> None:
         replay.restype, period.restype = number, real
         replay.argtypes = [
             *(pointer, number, pointer, pointer, number, pointer, pointer, number),
-            *[number] * 6,
+            *[number] * 7,
             *[pointer] * 6,
         ]
         period.argtypes = [*[pointer] * 3, *[number] * 3, *[real] * 5]
@@ -48,6 +48,7 @@ def replay(
     releases: NDArray[np.int64],
     empty_cache: int,
     first_kernel: int,
+    first_convolution: int,
     first_product: int,
     first_collective: int,
     *,
@@ -72,7 +73,8 @@ def replay(
         *(events.ctypes.data, len(events), sizes.ctypes.data, rounded.ctypes.data, len(sizes)),
         *(None if keys is None else keys.ctypes.data, releases.ctypes.data, len(releases)),
         *(empty_cache, -1 if capacity_bytes is None else capacity_bytes),
-        *(settings.large_segment_bytes, first_kernel, first_product, first_collective),
+        *(settings.large_segment_bytes, first_kernel, first_convolution),
+        *(first_product, first_collective),
         *(each.ctypes.data for each in (allocated, reserved, block_bytes, peaks, result)),
         pieces.ctypes.data if with_pieces else None,
     )

@@ -230,6 +230,9 @@ class CachingAllocator:
         """From here on; before that there were only copies."""
         self._addresses.start_kernels()
 
+    def start_cudnn(self) -> None:
+        self._addresses.start_cudnn()
+
     def start_cublas(self) -> None:
         self._addresses.start_cublas()
 

@@ -64,6 +64,7 @@ def replay(
     keys: Sequence[Hashable] | NDArray[np.int64] = (),
     held_until: Mapping[int, int] | None = None,
     first_kernel: int = 0,
+    first_convolution: int = 0,
     first_product: int = 0,
     first_collective: int = 0,
 ) -> Replay:
@@ -73,8 +74,9 @@ def replay(
     event before which their memory can be used again.
 
     Before the event `first_kernel` there were only copies from the host; what is allocated there is
-    the first kernel's result. Before `first_product` cuBLAS had not started, and before
-    `first_collective` NCCL (addresses.py). 0 where that is not known.
+    the first kernel's result, and at `first_convolution` that of cuDNN's first. Before
+    `first_product` cuBLAS had not started, and before `first_collective` NCCL (addresses.py).
+    0 where that is not known.
     """
     run = _Run(
         events,
@@ -84,6 +86,7 @@ def replay(
         keys,
         held_until or {},
         first_kernel,
+        first_convolution,
         first_product,
         first_collective,
     )
@@ -104,6 +107,7 @@ class _Run(NamedTuple):
     keys: Any
     held_until: Mapping[int, int]
     first_kernel: int
+    first_convolution: int
     first_product: int
     first_collective: int
 
@@ -161,6 +165,8 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
             allocator.release(releases.pop()[1])
         if run.first_kernel and index == run.first_kernel + 1:
             allocator.start_kernels()
+        if run.first_convolution and index == run.first_convolution + 1:
+            allocator.start_cudnn()
         if run.first_product and index == run.first_product:
             allocator.start_cublas()
         if run.first_collective and index == run.first_collective:
@@ -234,6 +240,7 @@ def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | 
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
         run.first_kernel,
+        run.first_convolution,
         run.first_product,
         run.first_collective,
         with_pieces=with_pieces,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ SOLVER_OPERATORS = frozenset(
 )
 WORKSPACE = "cublas_workspace"
 # What does not make the driver load torch's kernels: copies, and products by cuBLAS.
+CONVOLUTIONS = frozenset(("aten::convolution", "aten::cudnn_convolution"))
 COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
 PRODUCTS = frozenset((*(f"aten::{op}" for op in ("addmm", "mm", "bmm", "baddbmm")), WORKSPACE))
 # c10::ScalarType; a rare type that is not listed is shown by its number
@@ -152,7 +153,10 @@ class Recording:
             streams=streams if streams.any() else (),
             parts=allocations["phase"][original],
             first_kernel=self._first_kernel(events, allocations),
-            first_product=_place_of(_first_workspace(categories), events),
+            first_convolution=_place_of(_first(self._is_of(CONVOLUTIONS, allocations)), events),
+            first_product=_place_of(
+                _first(categories.codes == categories.words.index("workspaces")), events
+            ),
             first_collective=_place_of(self.gpu.nccl_from, events),
             held_until=held_until,
             held_at_most_until=at_most,
@@ -160,15 +164,18 @@ class Recording:
         )
 
     def _first_kernel(self, events: NDArray[np.int64], allocations: NDArray[Any]) -> int:
-        """Where the first allocation is that no copy from the host has made, and no product."""
-        names = np.unique(allocations["operator_name"])
-        others = COPIES | PRODUCTS
-        copies = [name for name in names if self.device.name(name).partition(".")[0] in others]
-        is_copy = np.isin(allocations["operator_name"], copies)
+        """Where the first allocation is that no copy from the host has made, and no product; 0
+        where it is the first of all."""
+        is_copy = self._is_of(COPIES | PRODUCTS, allocations)
         # what starts CUDA is a tensor of one element
-        is_copy |= (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
-        found = np.flatnonzero(~is_copy)
-        return _place_of(int(found[0]) + 1 if len(found) else 0, events)
+        is_start = (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
+        number = _first(~is_copy & ~is_start)
+        return _place_of(number, events) if is_copy[: max(number - 1, 0)].any() else 0
+
+    def _is_of(self, operators: Set[str], allocations: NDArray[Any]) -> NDArray[np.bool_]:
+        names = np.unique(allocations["operator_name"])
+        ours = [name for name in names if self.device.name(name).partition(".")[0] in operators]
+        return np.isin(allocations["operator_name"], ours)
 
     def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
         words = ["activations", "temporaries", "workspaces"]
@@ -241,9 +248,9 @@ def _place_of(number: int, events: NDArray[np.int64]) -> int:
     return int(np.argmax(events == number)) if number else 0
 
 
-def _first_workspace(categories: trace.Labels) -> int:
+def _first(is_one: NDArray[np.bool_]) -> int:
     """The number of its allocation; 0: there is none."""
-    found = np.flatnonzero(categories.codes == categories.words.index("workspaces"))
+    found = np.flatnonzero(is_one)
     return int(found[0]) + 1 if len(found) else 0
 
 

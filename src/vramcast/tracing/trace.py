@@ -195,6 +195,7 @@ class SimulatedRun:
     held_at_most_until: Mapping[int, int] = field(default_factory=dict)
     # The event from which on kernels run; before it, only copies from the host. 0: not known.
     first_kernel: int = 0
+    first_convolution: int = 0  # the event that allocates the result of cuDNN's first; 0: none
     first_product: int = 0  # the event from which on cuBLAS runs; 0: never
     first_collective: int = 0  # likewise NCCL
     # What each 0 in the events begins; empty where all are training steps.
@@ -211,6 +212,7 @@ class SimulatedRun:
             "keys": self.streams,
             "held_until": self.held_until,
             "first_kernel": self.first_kernel,
+            "first_convolution": self.first_convolution,
             "first_product": self.first_product,
             "first_collective": self.first_collective,
         }

@@ -20,13 +20,15 @@ static int64_t divided_up(int64_t number, int64_t by) { return number / by + (nu
 class AddressSpace {
  public:
   explicit AddressSpace(bool has_kernels) {
-    if (has_kernels) start_kernels();
+    if (!has_kernels) return;
+    start_kernels();
+    take_units(kernel_units);
   }
   void start_kernels() {
     gaps_[origin - units_below] = units_below;
     gaps_[origin] = arena_units;
-    take_units(kernel_units);
   }
+  void start_cudnn() { take_units(cudnn_units); }
   void start_cublas() { take_units(cublas_units); }
   void fill_gaps() { gaps_.clear(); }
   int64_t take(int64_t num_bytes) {
@@ -40,8 +42,8 @@ class AddressSpace {
 
  private:
   static constexpr int64_t unit_bytes = 2 * mebibyte, range_units = 16, arena_units = 207,
-                           units_below = 4, above = 244, units_above = 12, kernel_units = 5,
-                           cublas_units = 32, origin = 1 << 20;
+                           units_below = 3, above = 244, units_above = 12, kernel_units = 5,
+                           cudnn_units = 5, cublas_units = 32, origin = 1 << 20;
 
   int64_t take_units(int64_t units) {
     for (const auto& [start, length] : gaps_) {
@@ -97,6 +99,7 @@ class ReplayAllocator {
         addresses_(has_kernels) {}
 
   void start_kernels() { addresses_.start_kernels(); }
+  void start_cudnn() { addresses_.start_cudnn(); }
   void start_cublas() { addresses_.start_cublas(); }
   void start_nccl() { addresses_.fill_gaps(); }
   // The size of the block; 0 where there is no memory for it.
@@ -291,7 +294,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
                       const int64_t* rounded, int64_t num_allocations, const int64_t* keys,
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
-                      int64_t first_kernel, int64_t first_product,
+                      int64_t first_kernel, int64_t first_convolution, int64_t first_product,
                       int64_t first_collective, int64_t* allocated,
                       int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
                       vramcast::Replayed* result, int64_t* pieces) {
@@ -308,6 +311,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
     for (; num_releases && releases[0] <= at; --num_releases, releases += 2)
       allocator.release(releases[1]);
     if (first_kernel && at == first_kernel + 1) allocator.start_kernels();
+    if (first_convolution && at == first_convolution + 1) allocator.start_cudnn();
     if (first_product && at == first_product) allocator.start_cublas();
     if (first_collective && at == first_collective) allocator.start_nccl();
     const auto event = events[at], id = event < 0 ? -event : event;
