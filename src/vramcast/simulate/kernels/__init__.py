@@ -35,10 +35,12 @@ from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
 # what they write does not change, or they say themselves what it is
 KEEPS_VALUES = ("_amp_foreach_non_finite_check_and_unscale_", "_index_put_impl_")
+# what .item() does
+READ = "_local_scalar_dense"
 # the host waits for their result, so the stream has finished then
 HOST_WAITS = frozenset(
     (
-        "_local_scalar_dense",
+        READ,
         "bincount",
         "equal",
         "nonzero",
@@ -76,7 +78,13 @@ def install_for(namespace: str, device: ctypes.CDLL) -> None:
         overload = getattr(operator, name.partition(".")[2] or "default", None)
         if overload is not None:  # else this version of the library does not have it
             run = _wrap(name, overload, function, device)
-            library.impl(name, run, "Fake", with_keyset=True)
+            (_of_device() if name == READ else library).impl(name, run, "Fake", with_keyset=True)
+
+
+@functools.cache
+def _of_device() -> torch.library.Library:
+    """It has what its operator of the same name in native/device.cpp leaves to Python."""
+    return torch.library.Library("vramcast", "IMPL")
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
@@ -94,16 +102,12 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     # made of dense ones by host code
     others = (keys.Python, keys.SparseCUDA, keys.SparseCsrCUDA, keys.NestedTensorCUDA)
 
-    # optimizers read the number of the step of every parameter so
-    is_item = base_name == "_local_scalar_dense"
     # torch._dynamo asks for a tensor of its own, which is on Meta but has the GPU's key
     is_choice, gpu_key = base_name == "_fused_sdp_choice", keys.CUDA
 
     @functools.wraps(function)
     def run(keys: Any, *arguments: Any, **options: Any) -> Any:
         below = keys & after_this
-        if is_item and type(arguments[0]) is torch.Tensor and arguments[0].is_cpu:
-            return overload.redispatch(below, *arguments)
         if any(map(below.has, others)):
             return overload.redispatch(below, *arguments, **options)
         on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments)) or (

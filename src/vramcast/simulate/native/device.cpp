@@ -16,6 +16,7 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/rand.h>
@@ -130,6 +131,33 @@ static bool simulate_copy_operator(const Operator& info, Stack* stack) {
   return true;
 }
 
+// t and transpose go by three operators to as_strided, which is all that takes time on the host.
+// False for what they do with fewer dimensions, and outside of the device.
+static bool simulate_transpose(c10::ArrayRef<IValue> arguments, Stack* stack) {
+  const auto& tensor = arguments[0].toTensor();
+  const auto dims = tensor.dim();
+  int64_t one = 0, other = 1;
+  if (arguments.size() == 3) {
+    one = arguments[1].toInt() + (arguments[1].toInt() < 0 ? dims : 0);
+    other = arguments[2].toInt() + (arguments[2].toInt() < 0 ? dims : 0);
+  } else if (dims != 2) {
+    return false;
+  }
+  const auto is_dim = [&](int64_t dim) { return 0 <= dim && dim < dims; };
+  if (!tensor.is_cuda() || tensor.layout() != at::kStrided || one == other || !is_dim(one) ||
+      !is_dim(other))
+    return false;
+  static const auto name = recorder.intern("aten::as_strided");
+  c10::DimVector sizes(tensor.sizes()), strides(tensor.strides());
+  std::swap(sizes[one], sizes[other]);
+  std::swap(strides[one], strides[other]);
+  auto view = view_of(tensor, tensor.dtype(), sizes, strides, tensor.storage_offset());
+  work_log.add({0, 0, {0, 0, 0, 0}, name, -1, forward, no_kernel});
+  torch::jit::drop(*stack, arguments.size());
+  stack->emplace_back(std::move(view));
+  return true;
+}
+
 static std::vector<IValue> make_results(const Operator& info, c10::ArrayRef<IValue> arguments,
                                         const Stack& metas, bool on_gpu) {
   std::vector<IValue> results;
@@ -181,6 +209,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   const auto arguments = torch::jit::last(*stack, num_arguments);
   const bool made_of_dense = is_made_of_dense(info, below, arguments);
   if (info.is_copy && !made_of_dense && simulate_copy_operator(info, stack)) return;
+  if (info.transposes && !made_of_dense && simulate_transpose(arguments, stack)) return;
   if (made_of_dense || info.kind == Kind::redispatch) {
     const CurrentOperator current(recorder, info.name);
     return op.redispatchBoxed(below, stack);
@@ -202,17 +231,15 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     check_range(arguments[0].toTensor(), arguments[info.filled_with].toScalar());
 
   const CurrentOperator current(recorder, info.name);
-  Stack metas;
-  if (!info.updates_list || !are_alike(arguments)) {
-    metas.reserve(num_arguments);
-    for (const auto& argument : arguments) metas.push_back(to_meta(argument));
-    call_meta(op, info, arguments, metas);
-  }
-  if (!on_gpu && ((!any_tensor && total_bytes(metas) <= max_host_float_bytes) ||
+  static const auto nothing = std::make_shared<const Stack>();
+  const auto metas = info.updates_list && are_alike(arguments)
+                         ? nothing
+                         : meta_results(op, info, arguments);
+  if (!on_gpu && ((!any_tensor && total_bytes(*metas) <= max_host_float_bytes) ||
                   (info.uninitialised && asks_for_pinned(op, arguments))))
     return run_without_simulation(op, below, stack);
 
-  auto results = make_results(info, arguments, metas, on_gpu);
+  auto results = make_results(info, arguments, *metas, on_gpu);
   if (on_gpu) {
     if (info.is_gemm) simulate_gemm(info, arguments);
     if (info.reduction && results[0].isTensor())
@@ -333,7 +360,21 @@ static std::tuple<double, bool, double> typical_value(const at::Tensor& tensor) 
 static void carry_spread(const at::Tensor& tensor, const at::Tensor& other) {
   if (const auto typical = typical_of(other); typical.has_spread()) set_typical(tensor, typical);
 }
+// An optimizer reads the number of the step of every parameter, on the host. What is on the device
+// is read by a kernel written in Python.
+static at::Scalar read_number(DispatchKeySet keys, const at::Tensor& tensor) {
+  const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
+  if (tensor.is_cpu() && !below.has(DispatchKey::Python))
+    return at::_ops::_local_scalar_dense::redispatch(below, tensor);
+  static const auto in_python = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("vramcast::_local_scalar_dense", "")
+                                    .typed<at::Scalar(const at::Tensor&)>();
+  return in_python.redispatch(keys, tensor);
+}
+TORCH_LIBRARY_IMPL(aten, Fake, library) { library.impl("_local_scalar_dense", &read_number); }
+
 TORCH_LIBRARY(vramcast, library) {
+  library.def("_local_scalar_dense(Tensor tensor) -> Scalar");
   library.def("values(Tensor tensor) -> Tensor?");
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
   library.def("forget_values(Tensor tensor) -> ()");

@@ -7,14 +7,19 @@
 #include <string>
 #include <unordered_map>
 
+#include "arguments_key.h"
 #include "values.h"
 
 namespace vramcast {
 
-constexpr size_t max_known_results = 10000;
 constexpr int64_t num_spread = 512;
 
 static double first_element(const at::Tensor& host) {
+  // without the dispatcher: a Python number comes with every operator that has one
+  const auto type = host.scalar_type();
+  if (type == at::kDouble && !host.is_neg()) return *host.const_data_ptr<double>();
+  if (type == at::kLong && !host.is_neg())
+    return static_cast<double>(*host.const_data_ptr<int64_t>());
   BelowSimulation below;
   auto first = host;
   while (first.dim() > 0) first = first.select(0, 0);
@@ -39,35 +44,10 @@ static double with_factor(const Typical& typical, double factor) {
   return typical.sure ? typical.number : typical.number * factor + factor - 1;
 }
 
-// What run_on_one_element depends on, as bytes; empty where an argument is of a rare kind.
-struct RunKey {
-  std::string bytes;
-  bool is_complete = true;
-  template <typename Value>
-  void add(char kind, Value value) {
-    bytes.push_back(kind);
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void add(const IValue& argument) {
-    if (argument.isNone())
-      bytes.push_back('n');
-    else if (argument.isBool())
-      add('b', argument.toBool());
-    else if (argument.isInt())
-      add('i', argument.toInt());
-    else if (argument.isDouble())
-      add('d', argument.toDouble());
-    else if (argument.isIntList()) {
-      add('l', argument.toIntList().size());
-      for (const int64_t item : argument.toIntList()) add('i', item);
-    } else if (!argument.isDevice())
-      is_complete = false;
-  }
-};
-
-static RunKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
+// What run_on_one_element depends on.
+static ArgumentsKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
                       const std::vector<Operand>& operands, double factor) {
-  RunKey key;
+  ArgumentsKey key;
   key.bytes.reserve(128);
   key.add('o', &info);
   key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));

@@ -3,6 +3,10 @@
 #pragma once
 #include <ATen/ops/empty_strided.h>
 
+#include <memory>
+#include <unordered_map>
+
+#include "arguments_key.h"
 #include "deriving.h"
 
 namespace vramcast {
@@ -157,6 +161,51 @@ static void call_meta(const c10::OperatorHandle& op, const Operator& info,
   } catch (const c10::NotImplementedError&) {
     if (!run_on_host(op, arguments, stack)) throw;
   }
+}
+
+// torch's own Meta kernels look at nothing but what is in the key.
+static bool make_shapes_key(const Operator& info, c10::ArrayRef<IValue> arguments,
+                            ArgumentsKey& key) {
+  if (!info.is_of_torch) return false;
+  key.bytes.clear();
+  key.is_complete = true;
+  key.add('o', &info);
+  key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
+  for (const auto& argument : arguments) {
+    if (argument.isTensor())
+      key.add_shape(argument.toTensor());
+    else
+      key.add(argument);
+  }
+  return key.is_complete;
+}
+
+using Metas = std::shared_ptr<const Stack>;
+
+// What an operator returns, as Meta tensors: from its Meta kernel, or as that said before.
+static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
+                          c10::ArrayRef<IValue> arguments) {
+  static std::mutex mutex;
+  // never destroyed: threads may end after the program
+  static auto& known = *new std::unordered_map<std::string, Metas>();
+  static thread_local ArgumentsKey key;
+  const bool has_key = make_shapes_key(info, arguments, key);
+  std::string kept;
+  if (has_key) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (const auto found = known.find(key.bytes); found != known.end()) return found->second;
+    kept = key.bytes;
+  }
+  auto metas = std::make_shared<Stack>();
+  metas->reserve(arguments.size());
+  for (const auto& argument : arguments) metas->push_back(to_meta(argument));
+  call_meta(op, info, arguments, *metas);
+  if (has_key) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (known.size() >= max_known_results) known.clear();
+    known[kept] = metas;
+  }
+  return metas;
 }
 
 }  // namespace vramcast

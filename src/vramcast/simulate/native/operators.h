@@ -23,7 +23,9 @@ enum class Kind : uint8_t { simulate, redispatch, run_on_host };
 struct Operator {
   int32_t name = 0;
   Kind kind = Kind::simulate;
+  bool is_of_torch = false;
   bool is_copy = false;
+  bool transposes = false;  // t and transpose
   bool is_host_code = false;
   bool wants_one_device = false;
   bool is_collective = false, waits_for_collective = false;
@@ -193,6 +195,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.fills = result.overwrites = full_name == "aten::fill_" || full_name == "aten::zero_";
   if (full_name == "aten::fill_" && overload == "Scalar") result.filled_with = 1;
   if (full_name == "aten::masked_fill_" && overload == "Scalar") result.filled_with = 2;
+  result.is_of_torch = full_name.rfind("aten::", 0) == 0;
+  result.transposes = full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);

@@ -212,13 +212,16 @@ static std::vector<int64_t> dense_strides(c10::IntArrayRef sizes) {
 }
 
 // It has the keys of its base: a view that inference mode makes of an ordinary tensor is ordinary.
-static at::Tensor view_of(const at::Tensor& base, const at::Tensor& meta) {
+static at::Tensor view_of(const at::Tensor& base, caffe2::TypeMeta dtype, c10::IntArrayRef sizes,
+                          c10::IntArrayRef strides, int64_t offset) {
   auto storage = base.storage();
   auto view = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage),
-                                                       base.key_set(), meta.dtype());
-  view.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(),
-                                                    meta.storage_offset());
+                                                       base.key_set(), dtype);
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return view;
+}
+static at::Tensor view_of(const at::Tensor& base, const at::Tensor& meta) {
+  return view_of(base, meta.dtype(), meta.sizes(), meta.strides(), meta.storage_offset());
 }
 
 static at::Tensor meta_of(const at::Tensor& tensor) {

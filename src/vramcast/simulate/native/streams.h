@@ -63,6 +63,7 @@ class Streams {
  public:
   // Not while a lock is held: the callback waits for Python's.
   void ask_progress() {
+    if (!has_freed_later_) return;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (pending_.empty()) return;
@@ -133,6 +134,7 @@ class Streams {
   }
   // The allocations whose memory can be used again, by predicted times.
   std::vector<int64_t> take_released() {
+    if (!has_freed_later_) return {};
     const std::lock_guard<std::mutex> lock(mutex_);
     return take_from(pending_, [&](const Pending& one) {
       return one.num_launches <= num_finished_ || is_known(one);
@@ -140,6 +142,7 @@ class Streams {
   }
   // Those of which the host knows it, whatever the times.
   std::vector<int64_t> take_known() {
+    if (!has_freed_later_) return {};
     const std::lock_guard<std::mutex> lock(mutex_);
     return take_from(not_known_, [&](const Pending& one) { return is_known(one); });
   }
