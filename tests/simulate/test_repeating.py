@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vramcast.simulate.repeating import originals, with_repetitions
+from vramcast.simulate.repeating import distinct, originals, with_repetitions
 
 PROGRAM = """
 import json
@@ -32,16 +32,26 @@ def build(kind="plain"):
     def step():
         global num_steps
         num_steps += 1
-        model(torch.randn(8, 64, device="cuda")).sum().backward()
+        if kind == "late":
+            optimizer.zero_grad()
+        loss = model(torch.randn(8, 64, device="cuda")).sum()
+        loss.backward()
         if kind != "accumulates" or num_steps % 4 == 0:
             optimizer.step()
-            optimizer.zero_grad()
+            if kind != "late":
+                optimizer.zero_grad()
+        if kind == "keeps":
+            kept[:] = [loss.detach(), torch.zeros(9, device="cuda")]
         if kind == "grows":
             kept.append(torch.zeros(num_steps, 1024, device="cuda"))
+        if kind == "grows evenly":
+            kept.append(torch.zeros(1024, device="cuda"))
+        if kind == "every third" and num_steps % 3 == 2:
+            torch.zeros(9, device="cuda")
 
     return step
 
-for kind in ("plain", "accumulates", "grows"):
+for kind in ("plain", "late", "keeps", "accumulates", "grows", "grows evenly", "every third"):
     for repeating.LONG_STEP in (10**9, 1):
         num_steps = 0
         run = session.run(build, {"kind": kind})
@@ -55,9 +65,13 @@ def test_a_prediction_is_the_same_as_if_all_steps_had_run() -> None:
     assert done.returncode == 0, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(kind, steps) for kind, steps, _ in found] == [
-        *(("plain", 4), ("plain", 3)),
+        *(("plain", 4), ("plain", 2)),
+        *(("late", 4), ("late", 2)),
+        *(("keeps", 4), ("keeps", 2)),
         *(("accumulates", 8), ("accumulates", 8)),
         *(("grows", 4), ("grows", 4)),
+        *(("grows evenly", 4), ("grows evenly", 3)),
+        *(("every third", 8), ("every third", 8)),
     ]
     for (_, _, all_ran), (_, _, repeated) in zip(found[::2], found[1::2], strict=True):
         assert repeated == all_ran
@@ -75,6 +89,19 @@ def steps(num_steps: int) -> dict[str, Any]:
         events += [0, *range(first, last + 1), *(-one for one in left), -(last - 1)]
         left = [last]
     return {"events": np.array(events), "sizes": np.array(sizes)}
+
+
+def test_what_only_the_first_step_made_is_not_made_again() -> None:
+    few, many = steps(2), steps(5)
+    assert with_repetitions(few["events"], 3, np.array([2])).tolist() == many["events"].tolist()
+
+
+def test_distinct_rows_are_counted_in_the_order_in_which_they_come() -> None:
+    rows = np.array([[3, 1], [1, 3], [3, 1], [0, 0], [1, 3]], np.uint64)
+    first, place = distinct(rows)
+    assert first == [0, 1, 3]
+    assert place.tolist() == [0, 1, 0, 2, 1]
+    assert [len(part) for part in distinct(rows[:0])] == [0, 0]
 
 
 def test_repeated_events_are_those_of_further_steps() -> None:

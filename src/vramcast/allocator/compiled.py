@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from vramcast.allocator.settings import AllocatorSettings
+from vramcast.allocator.settings import MIN_BLOCK_BYTES, AllocatorSettings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,6 +96,8 @@ def replay(
 def _rounded(sizes: NDArray[np.int64], settings: AllocatorSettings) -> NDArray[np.int64]:
     import numpy as np
 
+    if not settings.roundup_power2_divisions:
+        return np.maximum((sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
     distinct, place = np.unique(sizes, return_inverse=True)
     return np.array([settings.rounded(size) for size in distinct.tolist()], np.int64)[place]
 

@@ -74,6 +74,8 @@ class Recording:
     calls: list[int] = field(default_factory=list)
     # by the last step, which stands for so many more
     num_repetitions: int = 0
+    # by the first step, where the second is the last: the state of an optimizer
+    made_once: NDArray[np.int64] = field(default_factory=lambda: repeating.NOTHING)
 
     @property
     def device(self) -> Device:
@@ -101,7 +103,10 @@ class Recording:
             return False
         arrays = self.device.events_array(), self.device.allocations_array()
         if not repeating.does_the_same(*arrays, work, bounds):
-            return False
+            made_once = repeating.made_by_first_alone(*arrays, work, bounds)
+            if made_once is None:
+                return False
+            self.made_once = made_once
         self.num_repetitions = num_steps
         return True
 
@@ -126,10 +131,11 @@ class Recording:
         work, bounds = self._work()
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
+        is_second = len(self.made_once) > 0
         num_parameters, num_trainable = self.ownership.num_parameters()
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
-            events=repeating.with_repetitions(events, self.num_repetitions),
+            events=repeating.with_repetitions(events, self.num_repetitions, self.made_once),
             sizes=allocations["num_bytes"][original],
             categories=trace.Labels(categories.codes[original], categories.words),
             num_parameters=num_parameters,
@@ -141,7 +147,7 @@ class Recording:
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._described(work[bounds[step] : bounds[step + 1]]),
             # a trainer that is asked to end does so in its last step
-            num_python_calls=min(calls[number] for number in whole[-2:]),
+            num_python_calls=min(calls[number] for number in whole[-1 if is_second else -2 :]),
             segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
             attention_order=self.gpu.attention.order,
@@ -236,11 +242,10 @@ class Recording:
 
     def _described(self, step: NDArray[Any]) -> Works:
         # nothing runs while a graph is captured
-        items = np.ascontiguousarray(step[step["phase"] != CAPTURED]).view(f"V{step.itemsize}")
-        numbers: dict[bytes, int] = {}
-        codes = [numbers.setdefault(item, len(numbers)) for item in items.tolist()]
-        found = (self.device.operator_work(Work.from_buffer_copy(item)) for item in numbers)
-        return Works(np.array(codes, np.int64), tuple(found))
+        items = np.ascontiguousarray(step[step["phase"] != CAPTURED])
+        firsts, codes = repeating.distinct(items.view(np.uint64).reshape(-1, items.itemsize // 8))
+        found = (self.device.operator_work(Work.from_buffer_copy(items[i])) for i in firsts)
+        return Works(codes, tuple(found))
 
 
 def _place_of(number: int, events: NDArray[np.int64]) -> int:

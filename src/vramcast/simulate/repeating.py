@@ -15,6 +15,7 @@ from vramcast.tracing.work import BACKWARD, UPDATE
 Numbers = NDArray[np.int64]
 # Operators. Shorter steps take less than a second: all of them run.
 LONG_STEP = 50_000
+NOTHING = np.empty(0, np.int64)
 COMPARED = ["num_bytes", "operator_name", "stream"]
 
 
@@ -42,13 +43,64 @@ def does_the_same(
     return same and np.array_equal(freed, freed_again)
 
 
+def made_by_first_alone(
+    events: Numbers, allocations: NDArray[Any], works: NDArray[Any], bounds: Sequence[int]
+) -> Numbers | None:
+    """Where the second step does what the first did, but for what the first made once and kept, as
+    the state of an optimizer: the numbers of these allocations. None where it does not."""
+    marks = np.flatnonzero(events == 0).tolist()
+    if len(bounds) != 3 or len(marks) != 2 or BACKWARD not in works["phase"][bounds[1] :]:
+        return None
+    if not _lacks_only_updates(works[bounds[0] : bounds[1] - 1], works[bounds[1] :]):
+        return None
+    one, two = (
+        in_canonical_order(part) for part in (events[: marks[1]][marks[0] :], events[marks[1] :])
+    )
+    first, second = (1 + int((events[:mark] > 0).sum()) for mark in marks)
+    freed, freed_later = (-part[_is_free(part)] for part in (one, two))
+    if min(freed.min(initial=first), freed_later.min(initial=first)) < first:
+        return None
+    if max(freed.max(initial=0), freed_later.max(initial=0)) >= -HELD:
+        return None
+    made = one[one > 0]
+    kept = np.setdiff1d(made, np.concatenate([freed, freed_later]))
+    again = _moved(two[~_is_free(two) | (-two >= second)], 1 - second)
+    without = one[~np.isin(one, kept)]
+    shifts = np.searchsorted(kept, np.abs(without)) + first - 1
+    is_tensor = (without > 0) | _is_free(without)
+    without = np.where(is_tensor, without - np.sign(without) * shifts, without)
+    if not np.array_equal(in_canonical_order(without), in_canonical_order(again)):
+        return None
+    alike = allocations[COMPARED][np.setdiff1d(made, kept) - 1], allocations[COMPARED][second - 1 :]
+    return kept if np.array_equal(*alike) else None
+
+
+def _lacks_only_updates(first: NDArray[Any], second: NDArray[Any]) -> bool:
+    """The second is the first without some work of its update, which lies together."""
+    num_more = len(first) - len(second)
+    if num_more < 0 or UPDATE not in second["phase"]:
+        return False
+    differs = np.append(_rows(first[: len(second)]) != _rows(second), True)
+    start = int(differs.argmax())
+    more, after = first[start : start + num_more], first[start + num_more :]
+    return bool((more["phase"] == UPDATE).all()) and after.tobytes() == second[start:].tobytes()
+
+
+def _rows(works: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(works).view(f"V{works.itemsize}")
+
+
+def _is_free(step: Numbers) -> NDArray[np.bool_]:
+    return (step < 0) & (step != EMPTY_CACHE)
+
+
 def _relative(events: Numbers, before: int, mark: int) -> tuple[Numbers, Numbers] | None:
     """The events of the last step, which begins at `mark`, and the allocations of the step `before`
     that it frees. In the events these are HELD, and its own allocations are counted from its first.
     None where it frees older ones, or one that another stream may use."""
     step = in_canonical_order(events[mark:])
     first_before, first = (1 + int((events[:begin] > 0).sum()) for begin in (before, mark))
-    is_free = (step < 0) & (step != EMPTY_CACHE)
+    is_free = _is_free(step)
     if (-step[is_free] < first_before).any() or (step[is_free] <= HELD).any():
         return None
     is_older = is_free & (-step < first)
@@ -60,9 +112,16 @@ def _moved(step: Numbers, by: int) -> Numbers:
     return np.where(is_tensor, step + by * np.sign(step), step)
 
 
-def with_repetitions(events: Numbers, num_repetitions: int) -> Numbers:
-    """The last step so many times more, each with allocations of its own."""
+def with_repetitions(
+    events: Numbers, num_repetitions: int, made_once: Numbers = NOTHING
+) -> Numbers:
+    """The last step so many times more, each with allocations of its own. The step before it made
+    some allocations that are not made again."""
     last, num_made = _last_step(events)
+    first = 1 + int((events > 0).sum()) - num_made
+    is_older = _is_free(last) & (-last < first)
+    num_later = len(made_once) - np.searchsorted(made_once, np.abs(last))
+    last = np.where(is_older, last - num_later, last)
     more = [_moved(last, num_made * number) for number in range(1, num_repetitions + 1)]
     return np.concatenate([events, *more])
 
@@ -79,3 +138,17 @@ def _last_step(events: Numbers) -> tuple[Numbers, int]:
     marks = np.flatnonzero(events == 0)
     last = events[int(marks[-1]) if len(marks) else 0 :]
     return last, int((last > 0).sum())
+
+
+def distinct(rows: NDArray[np.uint64]) -> tuple[list[int], Numbers]:
+    """Where each distinct row is first, in this order, and for each row which of them it is."""
+    # one number stands for a row: to sort rows takes long
+    factors = np.arange(1, 2 * rows.shape[1], 2, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (rows * factors ^ rows >> np.uint64(32)) @ factors
+    _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
+    if not np.array_equal(rows[first[place]], rows):
+        _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return first[order].tolist(), rank[place]

@@ -287,11 +287,10 @@ def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
     """By how much each event changes what is allocated."""
-    changes = np.zeros(len(events), np.int64)
-    is_tensor = (events != 0) & (events != EMPTY_CACHE)
-    tensors = events[is_tensor]
-    changes[is_tensor] = np.sign(tensors) * block_bytes[np.abs(tensors) - 1]
-    return changes
+    numbers = np.abs(events)
+    numbers[events == EMPTY_CACHE] = 0
+    changes = np.append(0, block_bytes)[numbers]
+    return np.negative(changes, out=changes, where=events < 0)
 
 
 def rounded_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
