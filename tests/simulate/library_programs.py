@@ -175,7 +175,7 @@ def a_wrapper_tensor_can_be_trained_and_what_is_inside_is_a_parameter() -> None:
     layer.weight = nn.Parameter(_Wrapper(torch.ones(16, 16, device="cuda")))
     layer(torch.ones(4, 16, device="cuda")).sum().backward()
     assert isinstance(layer.weight.grad, _Wrapper)
-    ownership = Ownership(SESSION.device.block_id)
+    ownership = Ownership(SESSION.device.block_ids)
     ownership._saw_module(layer)
     ownership.look()
     assert sorted(ownership.category_of.values()) == ["gradients", "parameters"]

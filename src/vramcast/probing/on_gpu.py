@@ -178,7 +178,7 @@ class GpuRun:
         torch.manual_seed(0)
         apply_switches(self.trial.switches)
         started = time.perf_counter()
-        ownership = Ownership(lambda _: 0)
+        ownership = Ownership(lambda addresses: [0] * len(addresses))
         with ownership.watching():
             step = check_step(function(**knobs))
         apply_switches(self.trial.switches)  # the workload may have set some itself

@@ -9,7 +9,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator import compiled
@@ -85,7 +85,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "allocations": (c_int64, POINTER(Allocation), c_int64, c_int64),
     "work": (c_int64, POINTER(Work), c_int64, c_int64),
     "name": (c_char_p, c_int64),
-    "block_id": (c_int64, c_int64),
     "make_gpu_generators": (None, c_bool),
     "begin_pool": (None, c_int64, c_int64, c_bool),
     "end_pool": (None, c_int64),
@@ -109,6 +108,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "device_allocator": (c_int64,),
     "host_allocator": (c_int64,),
     "resize_storage": (None, c_int64, c_int64),
+    "block_ids": (None, c_void_p, c_int64, c_void_p),
     "begin_kernel": (c_int32, c_char_p),
     "end_kernel": (None, c_int32),
     "add_work": (None, c_char_p, c_int32, c_double, c_double, c_int64 * 4, c_int32),
@@ -228,9 +228,14 @@ class Device:
     def name(self, index: int) -> str:
         return self.library.vramcast_name(index).decode() if index >= 0 else ""
 
-    def block_id(self, address: int) -> int:
-        """The number of the live allocation at an address (a storage's data_ptr), or 0."""
-        return int(self.library.vramcast_block_id(address))
+    def block_ids(self, addresses: Sequence[int]) -> list[int]:
+        """The numbers of the live allocations at addresses (a storage's data_ptr), or 0."""
+        import numpy as np
+
+        given, ids = np.array(addresses, np.int64), np.empty(len(addresses), np.int64)
+        self.library.vramcast_block_ids(given.ctypes.data, len(given), ids.ctypes.data)
+        found: list[int] = ids.tolist()
+        return found
 
     def _array(self, name: str, kind: Any) -> NDArray[Any]:
         import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -14,19 +14,25 @@ from torch.optim import optimizer as optim
 
 _Kind = TypeVar("_Kind")
 # tensors of these types have no other tensors inside
-PLAIN = (Tensor, nn.Parameter)
+PLAIN = frozenset((Tensor, nn.Parameter))
 SEQUENCES = (list, tuple)
 
 
 class Ownership:
     """Watches modules being made and optimizers stepping; says which allocations are theirs."""
 
-    def __init__(self, block_id: Callable[[int], int], is_detailed: bool = True) -> None:
-        """`block_id` gives the number of the allocation at an address.
+    def __init__(
+        self,
+        block_ids: Callable[[Sequence[int]], list[int]],
+        is_detailed: bool = True,
+        pause: Callable[[bool], bool] = lambda _: False,
+    ) -> None:
+        """`block_ids` gives the numbers of the allocations at addresses, `pause` ends and begins
+        again what makes Python slower.
 
         Without details only parameters are counted.
         """
-        self._block_id, self._is_detailed = block_id, is_detailed
+        self._block_ids, self._is_detailed, self._pause = block_ids, is_detailed, pause
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._most_parameters = self._most_trainable = 0
@@ -69,7 +75,7 @@ class Ownership:
         def zero_grad(optimizer: Any, *arguments: Any, **options: Any) -> None:
             """A compiled step has called no hooks."""
             if self._is_detailed and not self._has_stepped:
-                self._put_gradients()
+                self._at_full_speed(self._put_gradients)
             drop_gradients(optimizer, *arguments, **options)
 
         nn.Module.__setstate__ = __setstate__  # type: ignore[method-assign]
@@ -95,15 +101,26 @@ class Ownership:
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
         if not self._is_detailed:
             return
-        for parameter in _parameters_of(optimizer):  # those of modules have their names already
-            if not self._is_settled(parameter, "parameters"):
-                self._put(parameter, "parameters", "")
-        self._put_gradients()
+
+        def put() -> None:
+            # those of modules have their names already
+            self._put_all("parameters", ((p, None, "") for p in _parameters_of(optimizer)))
+            self._put_gradients()
+
+        self._at_full_speed(put)
 
     def _after_update(self, *_: Any) -> None:
         if self._is_detailed and not torch.compiler.is_dynamo_compiling():
-            self._put_state()
+            self._at_full_speed(self._put_state)
             self._has_stepped = True
+
+    def _at_full_speed(self, put: Callable[[], None]) -> None:
+        is_paused = self._pause(True)
+        try:
+            put()
+        finally:
+            if is_paused:
+                self._pause(False)
 
     def look(self) -> None:
         """Find what modules and optimizers own now. Called between steps."""
@@ -148,20 +165,21 @@ class Ownership:
             yield from _parameters_of(optimizer)
 
     def _put_module_tensors(self) -> None:
-        new = [
-            (module, name, tensor, category)
-            for module in _alive(self._modules)
-            for category, tensors in (
-                ("parameters", module._parameters),
-                ("buffers", module._buffers),
+        modules, settled = _alive(self._modules), self._settled
+        for category, kept in (("parameters", "_parameters"), ("buffers", "_buffers")):
+            new = [
+                (module, name, tensor)
+                for module in modules
+                for name, tensor in module.__dict__[kept].items()
+                if tensor is not None and settled.get(_address(tensor)) != category
+            ]
+            names = self.module_names() if new else {}
+            prefixes = (names.get(id(module), "") for module, _, _ in new)
+            dotted = (f"{prefix}.".lstrip(".") for prefix in prefixes)
+            self._put_all(
+                category,
+                ((one[2], None, prefix + one[1]) for one, prefix in zip(new, dotted, strict=True)),
             )
-            for name, tensor in tensors.items()
-            if tensor is not None and not self._is_settled(tensor, category)
-        ]
-        names = self.module_names() if new else {}
-        for module, name, tensor, category in new:
-            prefix = names.get(id(module), "")
-            self._put(tensor, category, f"{prefix}.{name}" if prefix else name)
 
     def module_names(self) -> dict[int, str]:
         """Dotted names from the outermost modules down, by the module's id."""
@@ -177,12 +195,13 @@ class Ownership:
     def _put_gradients(self) -> None:
         # most are of a module and of an optimizer; where two share a gradient, the last names it
         latest = {id(parameter): parameter for parameter in reversed([*self._parameters()])}
-        for parameter in reversed(latest.values()):
-            gradient = parameter.grad
-            if gradient is not None and not self._is_settled(gradient, "gradients"):
-                self._put(gradient, "gradients", self._name(parameter))
+        found = ((parameter.grad, parameter, "") for parameter in reversed(latest.values()))
+        self._put_all("gradients", (one for one in found if one[0] is not None))
 
     def _put_state(self) -> None:
+        self._put_all("optimizer_state", self._states())
+
+    def _states(self) -> Iterator[tuple[Tensor, Tensor | None, str]]:
         for optimizer in _alive(self._optimizers):
             for parameter, state in optimizer.state.items():
                 if not isinstance(state, dict):
@@ -190,54 +209,60 @@ class Ownership:
                 for key, value in state.items():
                     for tensor in value if isinstance(value, SEQUENCES) else (value,):
                         # also a number of the host: the count of steps
-                        if not (isinstance(tensor, Tensor) and tensor.is_cuda):
-                            continue
-                        if not self._is_settled(tensor, "optimizer_state"):
-                            owner = self._name(parameter) if isinstance(parameter, Tensor) else ""
-                            self._put(tensor, "optimizer_state", f"{owner} {key}".strip())
+                        if isinstance(tensor, Tensor) and tensor.is_cuda:
+                            yield tensor, parameter if isinstance(parameter, Tensor) else None, key
 
-    def _is_settled(self, tensor: Tensor, category: str) -> bool:
-        """It was put there before, by the name that it has."""
-        if type(tensor) not in PLAIN or tensor.layout is not torch.strided:
-            return False
-        return self._settled.get(tensor.data_ptr()) == category
+    def _put_all(self, category: str, found: Iterable[tuple[Tensor, Tensor | None, str]]) -> None:
+        """Each with the parameter that it is named after, and what its name has besides."""
+        settled, numbers_at = self._settled, self._numbers_at
+        new = [
+            (address, *one)
+            for one in found
+            if not (address := _address(one[0])) or settled.get(address) != category
+        ]
+        unknown = [one[0] for one in new if one[0] and one[0] not in numbers_at]
+        for address, number in zip(unknown, self._block_ids(unknown), strict=True):
+            if (
+                number
+            ):  # the tensor has the beginning of an allocation, to which it belongs for ever
+                numbers_at[address] = (number,)
+        for address, tensor, owner, more in new:
+            name = self._name(owner) if owner is not None else ""
+            numbers = numbers_at.get(address) or self._numbers(tensor, address)
+            self._put(numbers, address, category, f"{name} {more}".strip() if more else name)
 
-    def _numbers(self, tensor: Tensor) -> Sequence[int]:
+    def _numbers(self, tensor: Tensor, address: int) -> tuple[int, ...]:
         """Of its allocations on the GPU."""
-        if type(tensor) in PLAIN and tensor.layout is torch.strided:
-            if not tensor.is_cuda:
-                return ()
-            # An address belongs to one allocation for ever.
-            address = tensor.data_ptr()
-            found = self._numbers_at.get(address)
-            if found is None:
-                found = (self._number(tensor),)
-                if address and found[0]:
-                    self._numbers_at[address] = found
-            return found
-        return [self._number(part) for part in _parts(tensor) if part.is_cuda]
+        if not address:
+            return tuple(self._number(part) for part in _parts(tensor) if part.is_cuda)
+        found = (self._number(tensor),) if tensor.is_cuda else ()
+        if any(found):
+            self._numbers_at[address] = found
+        return found
 
     def _number(self, tensor: Tensor) -> int:
-        return self._block_id(tensor.untyped_storage().data_ptr())
+        return self._block_ids([tensor.untyped_storage().data_ptr()])[0]
 
     def _name(self, parameter: Tensor) -> str:
-        numbers = self._numbers(parameter)
+        address = _address(parameter)
+        numbers = self._numbers_at.get(address) or self._numbers(parameter, address)
         return self.name_of.get(numbers[0], "") if numbers else ""
 
-    def _put(self, tensor: Tensor, category: str, name: str) -> None:
+    def _put(self, numbers: Sequence[int], address: int, category: str, name: str) -> None:
         # a compiled update has the optimizer's state as buffers
         stronger = ("parameters", "optimizer_state") if category == "buffers" else ("parameters",)
-        for number in self._numbers(tensor):
+        for number in numbers:
             if number and self.category_of.get(number) not in stronger:
                 self.category_of[number] = category
                 if name:
                     self.name_of[number] = name
-                if name or category == "parameters":  # those are never named anew
-                    self._settle(tensor, category)
+                if address and (name or category == "parameters"):  # those are never named anew
+                    self._settled[address] = category
 
-    def _settle(self, tensor: Tensor, category: str) -> None:
-        if type(tensor) in PLAIN and tensor.layout is torch.strided:
-            self._settled[tensor.data_ptr()] = category
+
+def _address(tensor: Tensor) -> int:
+    """Of its first element; 0 where it may be made of other tensors."""
+    return tensor.data_ptr() if type(tensor) in PLAIN and tensor.layout is torch.strided else 0
 
 
 def _parts(tensor: Tensor) -> Iterator[Tensor]:

@@ -65,6 +65,15 @@ class PythonCalls:
             if running is self:
                 self._start()
 
+    def pause(self, is_paused: bool) -> bool:
+        """Until the next call, inside of one function that is not counted anyway. False where the
+        program has a profiler of its own."""
+        running: object = sys.getprofile()
+        if is_paused and running is not self:
+            return False
+        self._library.vramcast_pause_python_calls(is_paused)
+        return True
+
     def _start(self) -> None:
         if sys.getprofile() is None:
             self._library.vramcast_count_python_calls(self, self._kind_of)

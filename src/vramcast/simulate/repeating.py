@@ -62,17 +62,21 @@ def made_by_first_alone(
         return None
     if max(freed.max(initial=0), freed_later.max(initial=0)) >= -HELD:
         return None
-    made = one[one > 0]
-    kept = np.setdiff1d(made, np.concatenate([freed, freed_later]))
+    is_freed = np.zeros(len(allocations) + 1, bool)
+    is_freed[freed] = is_freed[freed_later] = True
+    kept = first + np.flatnonzero(~is_freed[first:second])
     again = _moved(two[~_is_free(two) | (-two >= second)], 1 - second)
-    without = one[~np.isin(one, kept)]
+    without = one[(one <= 0) | is_freed[np.maximum(one, 0)]]
     shifts = np.searchsorted(kept, np.abs(without)) + first - 1
     is_tensor = (without > 0) | _is_free(without)
     without = np.where(is_tensor, without - np.sign(without) * shifts, without)
     if not np.array_equal(in_canonical_order(without), in_canonical_order(again)):
         return None
-    alike = allocations[COMPARED][np.setdiff1d(made, kept) - 1], allocations[COMPARED][second - 1 :]
-    return kept if np.array_equal(*alike) else None
+    left, later = (
+        allocations[first - 1 : second - 1][is_freed[first:second]],
+        allocations[second - 1 :],
+    )
+    return kept if all(np.array_equal(left[name], later[name]) for name in COMPARED) else None
 
 
 def _lacks_only_updates(first: NDArray[Any], second: NDArray[Any]) -> bool:

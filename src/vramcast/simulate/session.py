@@ -101,8 +101,8 @@ class Session:
         if self.gpu.has_compiled:
             torch_compile.forget()
         torch.manual_seed(0)
-        locations, ownership = Locations(), Ownership(self.device.block_id, is_detailed=locate)
-        python_calls = PythonCalls(self.device.library)
+        locations, python_calls = Locations(), PythonCalls(self.device.library)
+        ownership = Ownership(self.device.block_ids, locate, python_calls.pause)
         self.gpu.not_counting = python_calls.paused
         with ExitStack() as stack:
             stack.enter_context(patches.installed(self.gpu))

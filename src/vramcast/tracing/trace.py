@@ -279,9 +279,11 @@ def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
     if not is_wrong.any():
         return events
     ordered = events.copy()
-    begins, ends = np.flatnonzero(np.diff(is_free, prepend=False, append=False)).reshape(-1, 2).T
-    for run in np.unique(np.searchsorted(ends, np.flatnonzero(is_wrong), side="right")):
-        ordered[begins[run] : ends[run]] = -np.sort(-events[begins[run] : ends[run]])
+    run = np.cumsum(np.diff(is_free, prepend=False))
+    has_wrong = np.zeros(run[-1] + 1, bool)
+    has_wrong[run[:-1][is_wrong]] = True
+    place = np.flatnonzero(has_wrong[run])
+    ordered[place] = events[place][np.lexsort((-events[place], run[place]))]
     return ordered
 
 

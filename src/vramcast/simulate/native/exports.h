@@ -129,6 +129,9 @@ int64_t vramcast_block_id(int64_t address) {
   const auto* block = block_at(address);
   return block ? block->id : 0;
 }
+void vramcast_block_ids(const int64_t* addresses, int64_t count, int64_t* ids) {
+  for (int64_t i = 0; i < count; ++i) ids[i] = vramcast_block_id(addresses[i]);
+}
 void vramcast_make_gpu_generators(bool makes) { makes_gpu_generators = makes; }
 void vramcast_begin_pool(int64_t pool, int64_t stream, bool of_thread) {
   private_pools.begin(pool, stream, of_thread);
@@ -183,9 +186,14 @@ void vramcast_enable(bool enabled) {
 // In the calling thread, as sys.setprofile(profiler) would: sys.getprofile() returns `profiler`.
 void vramcast_count_python_calls(_object* profiler, int32_t (*kind_of)(_object*)) {
   python_calls.kind_of = kind_of;
+  python_calls.profiler = profiler;
   python_calls.is_counting = is_counted_thread = true;
   python_calls.skipped_depth() = 0;
   PyEval_SetProfile(&see_python_call, profiler);
+}
+// Inside of a function of the simulation, which is not counted: Python is slower while it tells.
+void vramcast_pause_python_calls(bool paused) {
+  PyEval_SetProfile(paused ? nullptr : &see_python_call, paused ? nullptr : python_calls.profiler);
 }
 void vramcast_restart_python_calls() { python_calls.of_step = python_calls.skipped_depth() = 0; }
 void vramcast_stop_python_calls() {

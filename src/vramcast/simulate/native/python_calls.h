@@ -23,6 +23,7 @@ struct PythonCalls {
   enum Kind : int32_t { counted, passed, skipped };  // as in python_calls.py
   int64_t of_step = 0;
   bool is_counting = false;
+  _object* profiler = nullptr;  // what sys.getprofile() returns
   int32_t (*kind_of)(_object* code) = nullptr;
   std::unordered_map<_object*, int32_t> kinds;  // by code object, each of which is kept alive
 
