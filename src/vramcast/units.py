@@ -2,7 +2,6 @@
 
 import math
 import re
-from fractions import Fraction
 from itertools import pairwise
 
 from vramcast.errors import UsageError
@@ -46,7 +45,7 @@ def parse_size(text: str, option: str = "--memory") -> int:
         raise UsageError(f"unknown unit {match[2]!r} in memory size {text!r}", advice)
     if unit == 1 and "." in match[1]:
         raise UsageError(f"memory size {text!r} is a fraction of bytes", advice)
-    size = int(Fraction(match[1]) * unit)
+    size = _times(match[1], unit)
     if size == 0:
         raise UsageError(f"memory size {text!r} is zero", advice)
     return size
@@ -62,7 +61,13 @@ def grown(size: int, growth: str) -> int:
             f"--fail-above {growth!r} is not a growth.",
             "Write for example --fail-above 2% or 500MiB.",
         )
-    return int(size * (1 + Fraction(number.strip()) / 100))
+    return size + _times(number.strip(), size, 100)
+
+
+def _times(decimal: str, factor: int, divisor: int = 1) -> int:
+    """Rounded down."""
+    whole, _, digits = decimal.partition(".")
+    return int(whole + digits) * factor // (divisor * 10 ** len(digits))
 
 
 def memory_in_bytes(memory: str | int | None, option: str = "--memory") -> int | None:

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import re
-import secrets
 import shutil
 import stat
 import time
@@ -147,7 +146,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def unfinished_name() -> str:
-    return f".vramcast-{secrets.token_hex(8)}.new"
+    return f".vramcast-{os.urandom(8).hex()}.new"
 
 
 def _new_file(folder: Path) -> tuple[Path, IO[bytes]]:

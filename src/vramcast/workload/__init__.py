@@ -8,10 +8,32 @@
 No torch here: the command line's own process must stay light.
 """
 
-from vramcast.workload.knobs import Text, bind_knobs, joined, separated, split_assignments, together
-from vramcast.workload.loading import check_step, load_function
-from vramcast.workload.reference import Workload, name_of, parse_reference, refusals, register
-from vramcast.workload.tracebacks import user_traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vramcast.workload.knobs import (
+        Text,
+        bind_knobs,
+        joined,
+        separated,
+        split_assignments,
+        together,
+    )
+    from vramcast.workload.loading import check_step, load_function
+    from vramcast.workload.reference import Workload, name_of, parse_reference, refusals, register
+    from vramcast.workload.tracebacks import user_traceback
+
+# Imported when they are first used, as those of vramcast itself: an error is said at once.
+_HOME = {
+    name: module
+    for module, names in {
+        "knobs": "Text bind_knobs joined separated split_assignments together",
+        "loading": "check_step load_function",
+        "reference": "Workload name_of parse_reference refusals register",
+        "tracebacks": "user_traceback",
+    }.items()
+    for name in names.split()
+}
 
 __all__ = [
     "Text",
@@ -29,3 +51,12 @@ __all__ = [
     "together",
     "user_traceback",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'vramcast.workload' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"vramcast.workload.{_HOME[name]}"), name)
+    return value

@@ -5,7 +5,6 @@ mistyped name is answered at once, not after a worker has imported torch.
 """
 
 import contextlib
-import hashlib
 import inspect
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,6 @@ from typing import Any
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.records.store import read_file
 from vramcast.text import did_you_mean
-from vramcast.workload.launch_line import launch_line
 
 # A function, its name, or the words of the line that a program is started with.
 Workload = str | Callable[..., Any] | Sequence[str]
@@ -63,6 +61,8 @@ class WorkloadReference:
         """Of the user's file as it is now; None for a module."""
         if self.path is None:
             return None
+        import hashlib  # here and below: slow to import, and not needed for an error
+
         return hashlib.sha256(read_file(self.path, MAX_SOURCE_BYTES)).hexdigest()
 
 
@@ -196,6 +196,8 @@ def name_of(workload: Workload) -> str:
     if isinstance(workload, str):
         return workload
     if isinstance(workload, list | tuple):
+        from vramcast.workload.launch_line import launch_line
+
         return str(launch_line(workload))
     if not callable(workload):
         raise UsageError(
