@@ -59,6 +59,7 @@ def preload() -> None:
     if needs_building():
         return
     device = load_device()
+    importlib.import_module("numpy.ma")  # as np.unique does
     from vramcast.simulate import kernels, locations, ownership, patches, python_calls, recording
 
     kernels.install_for("aten", device.library)
