@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -205,3 +206,20 @@ def pooled() -> Callable[[], Any]:
         for s in product((8, 48, 128), (32, 96, 256), (13, 27, 55, 112), (FP32, BF16))
         if math.prod(s[:3]) * s[2] * 4 <= MOST_BYTES
     )
+
+
+def enlarged() -> Callable[[], Any]:
+    """Resampled by many factors: gradients of several pixels are added to one."""
+
+    def cases(batch: int, channels: int, size: int, dtype: torch.dtype) -> Iterator[Case]:
+        x = normal(batch, channels, size, size, dtype=dtype)
+        last = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+        for wanted, given in product((32, 96, 240, 480), (x, last)):
+            if batch * channels * wanted**2 * 4 > MOST_BYTES:
+                continue
+            for mode in ("bilinear", "nearest", "bicubic"):
+                resample = partial(F.interpolate, size=(wanted, wanted), mode=mode)
+                yield partial(both, resample, given)
+
+    sizes = product((4, 16), (20, 128), (1, 3, 8, 30, 60), (FP32, BF16))
+    return step_of(case for s in sizes for case in cases(*s))

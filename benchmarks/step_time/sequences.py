@@ -162,3 +162,19 @@ def recurrent() -> Callable[[], Any]:
 
         cases.append(case)
     return step_of(cases)
+
+
+def dropped(*, backend: str = "cudnn") -> Callable[[], Any]:
+    """Attention with dropout, with a mask of scores, and with both."""
+
+    def case(sizes: tuple[int, ...], dropout: float, is_masked: bool, causal: bool) -> None:
+        batch, heads, length, width = sizes
+        q, k, v = (normal(batch, heads, length, width, dtype=BF16) for _ in range(3))
+        mask = torch.zeros(batch, 1, length, length, device="cuda", dtype=BF16)
+        more = {"attn_mask": mask if is_masked else None, "dropout_p": dropout, "is_causal": causal}
+        with sdpa_kernel(BACKENDS[backend]):
+            both(lambda *x: F.scaled_dot_product_attention(*x, **more), q, k, v)
+
+    ways = ((0.1, False, False), (0.0, True, False), (0.1, True, False), (0.1, False, True))
+    sizes = ((32, 12, 512, 64), (8, 16, 1024, 64), (128, 8, 128, 64), (4, 16, 2048, 64))
+    return step_of(lambda s=s, w=w: case(s, *w) for s in sizes for w in ways)
