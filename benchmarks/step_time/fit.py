@@ -92,9 +92,11 @@ GENERATED_IN = (
 # What they move was counted in another way when kernels.jsonl.gz was recorded.
 COUNTED_ANEW = ("aten::index", "aten::_index_put", "aten::gather", "aten::scatter")
 FEWEST_WITH_UNITS = 6
+FASTEST = 2.0  # of the bandwidth, in the cache
 # UpSampleBilinear2d.cu divides indices for each element where channels are neighbours in memory: 9
 # ps of all four such kernels in the profile of unseen.py's segformer, whatever they read.
 BY_ELEMENT = [2e-6, 0.8, 9.0e-12, 1e-20]
+OTHERS = ("alone.jsonl", "generated.jsonl", "larger_kernels.jsonl.gz")
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # From a kernel's end to the next one's begin: what busy steps of unseen.py take beyond their
 # kernels is 0.46 to 1.2 us for each.
@@ -121,10 +123,7 @@ def recorded() -> Kernels:
         if not is_convolution(kernel[0])
         and (kernel[0].operator not in PRODUCTS or is_of_vector(kernel[0]))
     ]
-    others = [
-        kernel for name in ("alone.jsonl", "generated.jsonl") for kernel in read_kernels(name)
-    ]
-    return recorded_steps() + others + families
+    return recorded_steps() + [k for name in OTHERS for k in read_kernels(name)] + families
 
 
 def recorded_steps() -> Kernels:
@@ -209,13 +208,15 @@ def fit_memory(chosen: Kernels, default: list[float] | None = None) -> list[floa
         return [float(f"{max(5e-7, np.median(seconds - moved / default[1])):.4g}"), default[1]]
     if default is not None and smallest > largest / 4:
         fraction = np.median(moved / np.maximum(seconds - default[0], 1e-7))
-        return [default[0], float(f"{np.clip(fraction, 1e-5, 5.0):.4g}")]
+        return [default[0], float(f"{np.clip(fraction, 1e-5, FASTEST):.4g}")]
+    weights = np.clip(np.sqrt(seconds / 2e-5), 0.5, 3.0)
 
     def errors(x: np.ndarray) -> np.ndarray:
-        return np.log((x[0] + moved / x[1]) / seconds)
+        values = [memory_seconds(w, H200, x[:2].tolist()) for w, _, _ in chosen]
+        return weights * np.log(np.array(values) / seconds)
 
     found = least_squares(
-        errors, [2e-6, 0.6], bounds=([5e-7, 1e-5], [1e-3, 5.0]), x_scale=[2e-6, 0.5], **SOFT
+        errors, [2e-6, 0.6], bounds=([5e-7, 1e-5], [1e-3, FASTEST]), x_scale=[2e-6, 0.5], **SOFT
     )
     return [float(f"{value:.4g}") for value in found.x]
 
@@ -237,8 +238,8 @@ def fit_units(chosen: Kernels, known: list[float]) -> list[float]:
     tried = [
         least_squares(
             errors,
-            np.log([known[0], min(known[1], 0.99), per_unit, per_byte]),
-            bounds=(-np.inf, [np.inf, 0.0, np.inf, np.inf]),  # no more than the bandwidth
+            np.log([known[0], min(known[1], 0.99 * FASTEST), per_unit, per_byte]),
+            bounds=(-np.inf, [np.inf, math.log(FASTEST), np.inf, np.inf]),
             loss="soft_l1",
             f_scale=0.5,
         )

@@ -34,6 +34,9 @@ RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 # Recorded sums across rows of 6 to 200 MB: by how much a read takes longer that misses the cache,
 # and from how many times its size on all do.
 MISSED, CACHED = 1.15, 1.5
+# Recorded sums and products by elements: large ones reach this part of the bandwidth, small ones
+# find what was written just before in the cache.
+OF_MEMORY, IN_CACHE = 0.91, 0.9
 ATTENTION_RATES = 7  # of attention whose tiles are known
 REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
@@ -246,11 +249,11 @@ def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> floa
     if not work.is_known:
         of_bandwidth /= CUSTOM_SLOWER
     moved = work.num_bytes * OF_BYTES.get(work.operator, 1.0)
-    seconds = moved / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    too_large = min(1.0, work.num_bytes / (CACHED * gpu.l2_cache_bytes))
+    reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))
+    seconds = moved / (gpu.bandwidth_bytes_per_second * reached)
     units = _units(work, gpu)
-    if of_units and units:
-        chain = work.num_bytes / units * of_units[1]
-        if is_across(work):  # read after read, of a cache or of memory
-            chain *= 1 + MISSED * min(1.0, work.num_bytes / (CACHED * gpu.l2_cache_bytes))
+    if of_units and units:  # read after read, of a cache or of memory
+        chain = work.num_bytes / units * of_units[1] * (1 + MISSED * too_large)
         seconds = max(seconds, units * of_units[0], chain)
     return fixed + seconds
