@@ -30,17 +30,19 @@ class Convolution(NamedTuple):
     is_channels_last: bool = False
     of_data: bool = False  # gradients that a backward pass computes
     of_weight: bool = False
+    batch: int = 0  # 0: not known
 
     @property
     def packed(self) -> tuple[int, int, int, int]:
-        flags = sum(flag << bit for bit, flag in enumerate(self[5:]))
-        return *self[:3], (self.kernel << 8) + (self.dims << 4) + flags
+        flags = sum(flag << bit for bit, flag in enumerate(self[5:9]))
+        last = (self.batch << 40) + (self.kernel << 8) + (self.dims << 4) + flags
+        return *self[:3], last
 
     @classmethod
     def unpacked(cls, sizes: tuple[int, int, int, int]) -> Self:
         last = sizes[3]
         flags = [bool(last >> bit & 1) for bit in range(4)]
-        return cls(*sizes[:3], last >> 8, last >> 4 & 15, *flags)
+        return cls(*sizes[:3], last >> 8 & 0xFFFFFFFF, last >> 4 & 15, *flags, last >> 40)
 
 
 class OperatorWork(NamedTuple):

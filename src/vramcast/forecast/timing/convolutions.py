@@ -16,9 +16,11 @@ from vramcast.tracing.work import Convolution, OperatorWork
 
 FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
-# 16 groups of lines took 12.6 ms in 16 bits with 4,000 positions and 13.2 with 8,000: for long
-# filters cuDNN has only kernels that take one element of a filter after the other.
-LONG_FILTER, ONE_SECONDS = 64, 1.28e-7
+# For long filters in groups of lines, in 16 bits, cuDNN often has only kernels that take one element
+# of a filter after the other. Recorded: 12.6 ms forward with 16 groups of 48 channels and 4,000 or
+# 8,000 positions; 2.5 ms with groups of 64. The gradient of batches up to 3: 13 to 66 ms.
+LONG_FILTER, FORWARD_SECONDS, GRADIENT_SECONDS = 64, 1.28e-7, (1.1e-7, 1.9e-10)
+WHOLE_CHANNELS, FEW_SAMPLES = 32, 3
 ALIGNED = 8  # channels that the tensor cores take at once
 
 
@@ -42,12 +44,18 @@ def convolution_seconds(
 
 
 def _one_by_one_seconds(sizes: Convolution, work: OperatorWork) -> float:
-    is_long = sizes.dims == 1 and sizes.kernel >= LONG_FILTER and sizes.channels > 1
-    is_backward = sizes.of_data or sizes.of_weight
-    if not is_long or is_backward or work.precision not in ("bf16", "fp16"):
+    is_long = sizes.dims < 3 and sizes.kernel >= LONG_FILTER and sizes.channels > 1
+    if not is_long or work.precision not in ("bf16", "fp16"):
         return 0.0
-    groups = work.flops / (2 * sizes.positions * sizes.filters * sizes.channels * sizes.kernel)
-    return ONE_SECONDS * groups * sizes.channels * sizes.kernel if groups > 1 else 0.0
+    products = len(directions_of(sizes))
+    groups = work.flops / products
+    groups /= 2 * sizes.positions * sizes.filters * sizes.channels * sizes.kernel
+    elements = groups * sizes.channels * sizes.kernel if groups > 1 else 0.0
+    if sizes.of_data and 0 < sizes.batch <= FEW_SAMPLES and sizes.channels > WHOLE_CHANNELS:
+        each, of_position = GRADIENT_SECONDS
+        return elements * (each + of_position * sizes.positions)
+    is_forward = not sizes.of_data and not sizes.of_weight
+    return FORWARD_SECONDS * elements if is_forward and sizes.channels % WHOLE_CHANNELS else 0.0
 
 
 def directions_of(sizes: Convolution) -> list[str]:

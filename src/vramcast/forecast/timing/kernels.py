@@ -18,7 +18,14 @@ from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.reductions import REDUCTIONS, reduction_seconds
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, OperatorWork
+from vramcast.tracing.work import (
+    ACCESS_NAMES,
+    CONVERTING,
+    GENERATED,
+    PLAIN,
+    STRIDED,
+    OperatorWork,
+)
 
 TILE = 64
 # Into how many parts the inner dimension may be cut to occupy more multiprocessors.
@@ -37,12 +44,19 @@ MISSED, CACHED = 1.15, 1.5
 # Recorded sums and products by elements: large ones reach this part of the bandwidth, small ones
 # find what was written just before in the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
+# Read off recorded attention: of a score that dropout may drop, and of one with a mask's number.
+SCORE_SECONDS = {
+    "forward": {STRIDED: 1.0e-12, CONVERTING: 0.43e-12},
+    "backward": {STRIDED: 0.5e-12, CONVERTING: 0.9e-12},
+}
 ATTENTION_RATES = 7  # of attention whose tiles are known
 REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
-# Of the scores nll_loss reads one in a row, and its gradient none: it only writes them.
+# Of the scores nll_loss reads one in a row, and its gradient none: it only writes them. What is
+# filled is an argument and a result, and is only written.
 OF_BYTES = {
+    **dict.fromkeys(("aten::zero_", "aten::fill_"), 0.5),
     **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), 0.0),
     **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), 0.5),
 }
@@ -148,8 +162,15 @@ def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> Kern
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
     compute *= max(1.0, gpu.num_multiprocessors / blocks)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    seconds = fixed + max(compute, memory) + blocks * each
+    seconds = fixed + max(compute, memory) + blocks * each + _scores_seconds(work)
     return KernelTime(seconds, compute if compute > memory else 0.0)
+
+
+def _scores_seconds(work: OperatorWork) -> float:
+    """Of those that are dropped or masked, which is not among the operations."""
+    way = "backward" if work.operator.endswith("backward") else "forward"
+    products = 10 if way == "backward" else 4
+    return SCORE_SECONDS[way].get(work.access, 0.0) * work.flops / (products * work.sizes[3] or 1)
 
 
 def attention_in_tiles(
@@ -182,8 +203,10 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
     """How well its time is known: a key of Rates.spread."""
-    if not work.is_known or is_factorization(work):
+    if not work.is_known:
         return "custom"
+    if is_factorization(work):
+        return "factorizations"
     if crosses(work):
         return _memory_kind(work)
     if GENERATED in work.operator:
@@ -249,7 +272,7 @@ def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> floa
     if not work.is_known:
         of_bandwidth /= CUSTOM_SLOWER
     moved = work.num_bytes * OF_BYTES.get(work.operator, 1.0)
-    too_large = min(1.0, work.num_bytes / (CACHED * gpu.l2_cache_bytes))
+    too_large = min(1.0, moved / (CACHED * gpu.l2_cache_bytes))
     reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))
     seconds = moved / (gpu.bandwidth_bytes_per_second * reached)
     units = _units(work, gpu)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from vramcast.simulate.kernels.registry import tensors_in
-from vramcast.tracing.work import PLAIN, STRIDED, TF32, Convolution
+from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
 
 Sizes = tuple[int, int, int, int]
 # questions and notes: nothing runs on the GPU
@@ -55,7 +55,10 @@ def work_of(
     is_other = "batch_norm" in name and _is_channels_last(named["x"])
     is_slow = "softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1
     is_slow = is_slow or bool(named.get("accumulate"))
+    is_slow = is_slow or bool(named.get("dropout_p"))  # attention: its scores are drawn
     access = STRIDED if is_slow or is_other or name in NOT_IN_VECTORS else PLAIN
+    if access == PLAIN and named.get("attn_bias") is not None:
+        access = CONVERTING
     return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
 
 
@@ -136,6 +139,7 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
         is_channels_last=_is_channels_last(x) or _is_channels_last(weight),
         of_data=of_data,
         of_weight=of_weight,
+        batch=int(x.shape[0]),
     )
     num_products = of_data + of_weight if is_backward else 1
     flops = 2.0 * num_products * small.numel() * weight.numel() / max(1, weight.shape[0])
@@ -186,7 +190,7 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
     if name in BY_ELEMENT:
         return x.numel() if _is_channels_last(x) else 0
     if "batch_norm" in name:
-        return 0 if _is_channels_last(x) else int(x.shape[1])
+        return int(x.shape[1])
     if "group_norm" in name:
         return int(named["N"] * named["group"])
     if "normalized_shape" in named:
