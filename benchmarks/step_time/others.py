@@ -18,6 +18,7 @@ from vramcast.forecast.timing.kernels import (
     attention_in_tiles,
     attention_time,
     is_reduction_across,
+    scores_seconds,
 )
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.reductions import reduction_seconds
@@ -65,10 +66,11 @@ def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float
     compute *= np.maximum(1.0, H200.num_multiprocessors / blocks)
     memory = np.array([w.num_bytes for w, _, _ in chosen]) / H200.bandwidth_bytes_per_second
     seconds = np.array([s for _, s, _ in chosen])
+    scores = np.array([scores_seconds(work) for work, _, _ in chosen])
 
     def errors(x: np.ndarray) -> np.ndarray:
         fixed, of_peak, of_bandwidth, each = np.exp(x)
-        found = fixed + np.maximum(compute / of_peak, memory / of_bandwidth) + blocks * each
+        found = scores + fixed + np.maximum(compute / of_peak, memory / of_bandwidth) + blocks * each
         return np.log(found / seconds)
 
     best = least_squares(errors, np.log(START), loss="soft_l1", f_scale=0.1)

@@ -45,7 +45,9 @@ MORE = {
     "unseen": """README.md has the same steps with today's rates: tokens_in_the_middle was off
 because a softmax across rows reads from memory what a smaller one finds in the cache, which was
 found in recorded kernels before this measurement came.""",
-    "larger": "README.md has the same steps with today's rates.",
+    "larger": """The rates have since been made from their kernels too (`larger_kernels.jsonl.gz`):
+further.md has steps that they have not met.""",
+    "further": "",
 }
 
 

@@ -162,11 +162,11 @@ def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> Kern
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
     compute *= max(1.0, gpu.num_multiprocessors / blocks)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    seconds = fixed + max(compute, memory) + blocks * each + _scores_seconds(work)
+    seconds = fixed + max(compute, memory) + blocks * each + scores_seconds(work)
     return KernelTime(seconds, compute if compute > memory else 0.0)
 
 
-def _scores_seconds(work: OperatorWork) -> float:
+def scores_seconds(work: OperatorWork) -> float:
     """Of those that are dropped or masked, which is not among the operations."""
     way = "backward" if work.operator.endswith("backward") else "forward"
     products = 10 if way == "backward" else 4
