@@ -395,7 +395,12 @@ def spreads(kernels: Kernels, rates: Rates) -> dict[str, float]:
             guess = kernel_time(work, H200, without_own).seconds
             errors["default"].append((abs(math.log(guess / seconds)), weight))
     found = {kind: 1.4826 * weighted_median(values) for kind, values in errors.items()}
-    return {**found, "custom": CUSTOM_SPREAD, "factorizations": FACTORIZATIONS_SPREAD, "other_gpu": OTHER_GPU_SPREAD}
+    return {
+        **found,
+        "custom": CUSTOM_SPREAD,
+        "factorizations": FACTORIZATIONS_SPREAD,
+        "other_gpu": OTHER_GPU_SPREAD,
+    }
 
 
 def weighted_median(values: list[tuple[float, float]]) -> float:

@@ -70,7 +70,9 @@ def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float
 
     def errors(x: np.ndarray) -> np.ndarray:
         fixed, of_peak, of_bandwidth, each = np.exp(x)
-        found = scores + fixed + np.maximum(compute / of_peak, memory / of_bandwidth) + blocks * each
+        found = (
+            scores + fixed + np.maximum(compute / of_peak, memory / of_bandwidth) + blocks * each
+        )
         return np.log(found / seconds)
 
     best = least_squares(errors, np.log(START), loss="soft_l1", f_scale=0.1)
