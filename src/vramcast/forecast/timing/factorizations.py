@@ -1,8 +1,5 @@
-"""Seconds of factorizations and triangular systems, as recorded of sizes up to 4,096.
-
-Column follows column, and each is long where there are many. Several are done side by side up to a
-size that cuSOLVER has kernels for, else one after the other.
-"""
+"""Seconds of factorizations and triangular systems, as recorded up to 4,096 columns, which follow
+each other. Several are done side by side where cuSOLVER has kernels for it."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ class Kind(NamedTuple):
     most_side_by_side: float = math.inf  # columns
 
 
-# eig and ldl were not recorded: as slow as two of what is most like them.
+# eig and ldl were not recorded.
 _KINDS = {
     "linalg_solve_triangular": Kind(1.1e-7, 9e-12),
     "linalg_cholesky_ex": Kind(3.3e-7, 2.7e-11),
@@ -35,7 +32,7 @@ _KINDS = {
 KINDS = {f"aten::{name}": kind for name, kind in _KINDS.items()}
 FIXED_SECONDS = 6e-6
 COLUMNS_AT_ONCE = 64  # of several, on a multiprocessor
-# Of what is solved for: an element for each column, and blocks of it, which wait for each other.
+# Of what is solved for: of an element for each column, and of blocks, which wait.
 ELEMENT_SECONDS, BLOCK, BLOCK_SECONDS = 2.9e-14, 64, 1.4e-7
 
 

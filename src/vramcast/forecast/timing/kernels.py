@@ -41,10 +41,9 @@ RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 # Recorded sums across rows of 6 to 200 MB: by how much a read takes longer that misses the cache,
 # and from how many times its size on all do.
 MISSED, CACHED = 1.15, 1.5
-# Recorded sums and products by elements: large ones reach this part of the bandwidth, small ones
-# find what was written just before in the cache.
+# Of the bandwidth, by recorded operators of elements: small ones find what they read in the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
-# Read off recorded attention: of a score that dropout may drop, and of one with a mask's number.
+# Recorded: of a score that may be dropped, and of one that is masked.
 SCORE_SECONDS = {
     "forward": {STRIDED: 1.0e-12, CONVERTING: 0.43e-12},
     "backward": {STRIDED: 0.5e-12, CONVERTING: 0.9e-12},
@@ -167,7 +166,6 @@ def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> Kern
 
 
 def scores_seconds(work: OperatorWork) -> float:
-    """Of those that are dropped or masked, which is not among the operations."""
     way = "backward" if work.operator.endswith("backward") else "forward"
     products = 10 if way == "backward" else 4
     return SCORE_SECONDS[way].get(work.access, 0.0) * work.flops / (products * work.sizes[3] or 1)
