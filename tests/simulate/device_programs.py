@@ -12,17 +12,20 @@ from program_device import BEFORE, KIB, SESSION, live_bytes, run_programs, taken
 import copy
 import functools
 import io
+import itertools
 import os
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from vramcast.simulate.python_calls import PythonCalls
+from vramcast.simulate.same_passes import SamePasses
 from vramcast.tracing.trace import split_holds
 from vramcast.units import format_bytes
 
@@ -172,6 +175,64 @@ def questions_that_programs_ask_in_passing_are_answered() -> None:
     torch.cuda.memory._record_memory_history()
     address = torch.cuda.caching_allocator_alloc(KIB)
     assert taken_by(lambda: torch.cuda.caching_allocator_delete(address)) == [-KIB]
+
+
+# forward passes of an evaluation
+
+
+def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> list[int]:
+    """What passes take, each with its own autocast, which gives its weights back in any order."""
+
+    def evaluate() -> None:
+        for _ in range(num_passes):
+            x = torch.randn(4, 32, device="cuda")
+            with torch.autocast("cuda", torch.bfloat16):
+                y = run(type(module).__call__, module, x)
+            assert y.shape == (4, 8) and y.dtype is torch.bfloat16
+
+    with torch.no_grad():
+        taken = taken_by(evaluate)
+    parts = itertools.groupby(taken, lambda size: size > 0)
+    return [size for is_new, part in parts for size in (part if is_new else sorted(part))]
+
+
+def passes_that_are_alike_take_the_same_whether_they_run_or_not() -> None:
+    notes: set[str] = set()
+    passes = SamePasses(SESSION.device, notes.add)
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    _evaluated(module, 1, lambda call, *arguments: call(*arguments))  # takes cuBLAS' workspace
+    num_calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal num_calls
+        num_calls += 1
+
+    module[1].forward = lambda x: count() or nn.functional.gelu(x)
+    expected = _evaluated(module, 20, lambda call, *arguments: call(*arguments))
+    with passes.repeating():
+        assert _evaluated(module, 20, passes.run) == expected
+    assert 20 < num_calls < 30 and len(notes) == 1
+
+
+def passes_that_keep_something_or_draw_numbers_all_run() -> None:
+    class Keeps(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = x
+            return super().forward(x)
+
+    class Draws(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.rand(1).item()
+
+    class Reads(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if x.sum().item() > -1e9 else x
+
+    for kind in (Keeps, Draws, Reads):
+        notes: set[str] = set()
+        module = kind(32, 8).cuda().eval()
+        _evaluated(module, 20, SamePasses(SESSION.device, notes.add).run)
+        assert not notes
 
 
 # inference mode

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -80,6 +80,10 @@ class ProgramRun(ABC):
     def begin(self, phase: PhaseName) -> None:
         """A phase begins; a training step begins a phase."""
 
+    def evaluate(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Runs a forward pass of an evaluation."""
+        return call(*arguments, **options)
+
     def end_step(self) -> None:  # noqa: B027  a simulation does nothing then
         """A training step has ended."""
 
@@ -122,7 +126,7 @@ class ProgramRun(ABC):
             memory = stack.enter_context(self.around())
             rule = StopRule(self._steps, self._whole)
             self.watcher = Watcher(
-                memory, rule, self.begin, on_enough=self._stop, on_step=self.end_step
+                memory, rule, self.begin, self._stop, self.end_step, evaluate=self.evaluate
             )
             stack.enter_context(watching(self.watcher))
             stack.enter_context(ending_early(self.watcher))

@@ -69,6 +69,8 @@ class Watcher:
     on_enough: Callable[[], None] = lambda: None
     # called when a training step has ended
     on_step: Callable[[], None] = lambda: None
+    # runs a forward pass of an evaluation
+    evaluate: Callable[..., Any] = lambda call, *arguments, **options: call(*arguments, **options)
     phase: PhaseName = PhaseName.BUILD
     num_steps: int = 0
     num_backwards: int = 0
@@ -268,10 +270,13 @@ def _modules(watcher: Watcher) -> Wrap:
         def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
             if torch.compiler.is_dynamo_compiling():
                 return call(self, *arguments, **options)
-            if inside.depth == 0 and threading.get_ident() == main:
+            is_outermost = inside.depth == 0 and threading.get_ident() == main
+            if is_outermost:
                 _heard_forward(watcher, self)
             inside.depth += 1
             try:
+                if is_outermost and watcher.phase is PhaseName.EVALUATE:
+                    return watcher.evaluate(call, self, *arguments, **options)
                 return call(self, *arguments, **options)
             finally:
                 inside.depth -= 1

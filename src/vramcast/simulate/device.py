@@ -96,6 +96,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "wait_for_groups": (None,),
     "wait_for_collective": (None, c_int64),
     "repeat_work": (None, c_int64, c_int64),
+    "repeat_events": (None, c_int64, c_int64, c_bool),
+    "append_work": (None, c_int64, c_int64),
     "replayed_since": (None, c_int64),
     "captured_since": (None, c_int64),
     "stream": (c_int64,),
@@ -104,6 +106,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "elapsed_milliseconds": (c_double, c_int64, c_int64),
     "num_held": (c_int64,),
     "finish_stream": (None,),
+    "num_host_reads": (c_int64,),
     "finish_all": (None,),
     "device_allocator": (c_int64,),
     "host_allocator": (c_int64,),
@@ -192,8 +195,12 @@ class Device:
     def allocations(self, start: int = 0) -> Sequence[Allocation]:
         return self._copy("allocations", Allocation, start)
 
+    def num(self, name: str) -> int:
+        """Of events, allocations or work."""
+        return int(getattr(self.library, f"vramcast_{name}")(None, 0, 0))
+
     def num_allocations(self) -> int:
-        return int(self.library.vramcast_allocations(None, 0, 0))
+        return self.num("allocations")
 
     def events_array(self) -> NDArray[np.int64]:
         return self._array("events", c_int64)

@@ -109,11 +109,20 @@ class _SimulatedProgram(ProgramRun):
     @contextmanager
     def around(self) -> Iterator[Memory]:
         session = self._job.session
+        from vramcast.simulate.same_passes import SamePasses
+
         with ExitStack() as stack:
             self._recording = stack.enter_context(session.recording(**self._locate))
+            self._passes = SamePasses(session.device, lambda note: self.watcher.notes.add(note))
+            stack.enter_context(self._passes.repeating())
             if self._limited:
                 stack.enter_context(session.gpu.memory.limited())
             yield session.device
+
+    def evaluate(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        if self._whole:
+            return call(*arguments, **options)
+        return self._passes.run(call, *arguments, **options)
 
     def begin(self, phase: PhaseName) -> None:
         if self._settings is None:

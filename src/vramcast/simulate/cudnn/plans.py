@@ -111,7 +111,7 @@ def _all_proposed(
 
 def _all_answers(
     graph: Descriptor, mode: int, count: int, gpu: Gpu
-) -> tuple[list[Descriptor], list[Refusal]]:
+) -> tuple[Sequence[Descriptor], list[Refusal]]:
     """The first `count` proposals, or all, and what cuDNN refused without a GPU before them."""
     with log().refusals() as refused:
         proposed = _configurations(graph, mode, gpu, count)
@@ -177,7 +177,7 @@ def _strides(shape: Sequence[int], channels_last: bool) -> list[int]:
     return strides
 
 
-def _configurations(graph: Descriptor, mode: int, gpu: Gpu, count: int = 0) -> list[Descriptor]:
+def _configurations(graph: Descriptor, mode: int, gpu: Gpu, count: int = 0) -> Sequence[Descriptor]:
     """The first `count`, or all."""
     heuristics = Descriptor(Kind.HEURISTICS).set(201, Type.DESCRIPTOR, graph)
     heuristics.set(200, Type.HEURISTICS_MODE, mode)

@@ -150,6 +150,10 @@ void vramcast_wait_for_collective(int64_t number) { note_wait_for(number); }
 void vramcast_replayed_since(int64_t begin) { work_log.mark_since(begin, replayed); }
 void vramcast_captured_since(int64_t begin) { work_log.mark_since(begin, captured); }
 void vramcast_repeat_work(int64_t begin, int64_t end) { work_log.repeat(begin, end); }
+void vramcast_repeat_events(int64_t first, int64_t last, bool begins) {
+  recorder.repeat(first, last, begins);
+}
+void vramcast_append_work(int64_t begin, int64_t end) { work_log.append(begin, end); }
 int64_t vramcast_stream() { return current_stream(); }
 void vramcast_set_stream(int64_t stream) { current_stream() = stream; }
 int32_t vramcast_stream_priority(int64_t stream) { return Streams::priority_of(stream); }
@@ -158,7 +162,11 @@ double vramcast_elapsed_milliseconds(int64_t from, int64_t to) {
 }
 // The host waits for the current stream, or for all.
 int64_t vramcast_num_held() { return streams.num_held(); }
-void vramcast_finish_stream() { streams.finish(current_stream()); }
+void vramcast_finish_stream() {
+  ++num_host_reads;
+  streams.finish(current_stream());
+}
+int64_t vramcast_num_host_reads() { return num_host_reads; }
 void vramcast_finish_all() {
   streams.finish_all();
   streams.wait_on_host();

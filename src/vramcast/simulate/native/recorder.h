@@ -88,6 +88,7 @@ struct Recorder {
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
   bool keeps_gemm_workspaces = true;
+  std::unordered_map<int64_t, int64_t> repeated;  // allocations of the pass that is repeated
   int64_t epoch = 1;  // counts resets
   // what torch.cuda.memory_allocated() answers
   int64_t allocated_bytes = 0, peak_allocated_bytes = 0;
@@ -188,6 +189,28 @@ struct Recorder {
     if (used_on.empty()) return;
     events.push_back(held - id);
     streams.free_later(id, used_on);
+  }
+
+  // What these events did once more, with allocations of its own. Of one repetition, the parts
+  // follow each other: the first one begins it.
+  void repeat(int64_t first, int64_t last, bool begins) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (begins) repeated.clear();
+    for (auto i = first; i < last; ++i) {
+      const auto event = events[i];
+      const auto allocation = allocations[std::abs(event) - 1];
+      const auto num_bytes = (allocation.num_bytes + 511) / 512 * 512;
+      if (event > 0) {
+        allocations.push_back(allocation);
+        repeated[event] = static_cast<int64_t>(allocations.size());
+        allocated_bytes += num_bytes;
+        peak_allocated_bytes = std::max(peak_allocated_bytes, allocated_bytes);
+        events.push_back(repeated[event]);
+      } else {
+        allocated_bytes -= num_bytes;
+        events.push_back(-repeated.at(-event));
+      }
+    }
   }
 
   // cuBLAS and cuBLASLt take a workspace at the first product of a handle on a stream, and keep it.

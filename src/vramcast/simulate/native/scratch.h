@@ -46,6 +46,7 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
                           bool non_blocking) {
   const bool crosses = destination.is_cuda() != source.is_cuda();
   if (crosses && !non_blocking) streams.finish(current_stream());
+  if (source.is_cuda() && !destination.is_cuda()) ++num_host_reads;
   if (crosses) simulate_crossing(destination, source, non_blocking);
   const auto values = known_values(source);
   if (!destination.is_cuda()) {

@@ -207,6 +207,8 @@ class Streams {
   std::vector<Pending> pending_, not_known_;
 };
 inline Streams streams;
+// how often the host has read something from the device
+inline std::atomic<int64_t> num_host_reads = 0;
 
 // Private memory pools, as CUDA graphs have. An allocation's key is its stream, or its pool and its
 // stream in one number (allocator/model.py: PRIVATE).

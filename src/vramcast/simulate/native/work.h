@@ -65,6 +65,15 @@ struct WorkLog {
       if (phase == replayed) work->stream = current_stream();  // not that of the capture
     }
   }
+  void append(int64_t begin, int64_t end) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    for (auto i = begin; i < end; ++i) {
+      const auto work = list[i];
+      if (work.access != no_kernel) streams.note_launch(work.stream);
+      list.push_back(work);
+    }
+    num_works = static_cast<int64_t>(list.size());
+  }
   void repeat(int64_t begin, int64_t end) {
     const std::lock_guard<std::mutex> lock(mutex);
     for (auto i = begin; i < end; ++i) {
