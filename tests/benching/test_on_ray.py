@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,8 +34,10 @@ from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.progress import Progress, ignore
 from vramcast.records.bench import BenchTrial, TrainedRun, TrainingOutcome
 from vramcast.records.measurement import Device
+from vramcast.suites.accuracy import accuracy
 
 MakeTrial = Callable[..., BenchTrial]
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "accuracy" / "h200-torch-2.11"
 PROTOCOL = """\
 name = "tiny-1"
 batch_size = 4
@@ -199,6 +202,18 @@ def test_predictions_of_a_cluster_are_those_of_this_machine(
     assert table.cases == predict_many(workload, **question).cases
     # The answers are kept as those of this machine are.
     assert len((out / "answers.jsonl").read_text().splitlines()) == 2
+
+
+def test_rows_of_the_accuracy_suites_are_predicted_on_a_cluster(
+    cluster_of_two: Cluster, warm_simulations: None, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"against": RECORDED, "only": ["gpt124m-amp-B8"]}
+    on_cluster = accuracy(["open"], **options, out=tmp_path / "ray", ray=cluster_of_two.address)
+    (one,), (other,) = on_cluster.rows, accuracy(["open"], **options, out=tmp_path / "here").rows
+    assert replace(one, prediction_seconds=None) == replace(other, prediction_seconds=None)
+    # with the records that a run on this machine goes on from
+    again = accuracy(["open"], **options, out=tmp_path / "ray", ray="127.0.0.1:1")
+    assert again == on_cluster
 
 
 class PretendedRay:

@@ -116,7 +116,7 @@ class Machine:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    def predict(self, row: SuiteRow) -> Prediction:
+    def predict(self, row: SuiteRow, _: Any) -> Prediction:
         self.asked.append(("predict", row.name))
         return prediction(row, row.knobs["batch_size"] * GIB * (2 if row.name == "wrong" else 1))
 
@@ -173,7 +173,7 @@ def test_what_is_on_disk_is_not_done_again_and_a_torn_line_costs_one_record(tmp_
 def test_a_workload_that_cannot_be_predicted_is_a_row_with_its_reason(tmp_path: Path) -> None:
     machine = Machine()
 
-    def predict(row: SuiteRow) -> Prediction:
+    def predict(row: SuiteRow, _: Any) -> Prediction:
         raise WorkloadError("The workload's step failed.", "advice")
 
     dependencies = {**machine.dependencies(), "predict": predict}
@@ -204,7 +204,7 @@ def test_a_row_may_be_a_launch_line(tmp_path: Path) -> None:
         [row],
         tmp_path,
         {},
-        predict=lambda row: prediction(row, GIB),
+        predict=lambda row, _: prediction(row, GIB),
         measure=measure,
         ask_peers=estimates_of_peers,
     )["program"]

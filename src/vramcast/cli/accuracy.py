@@ -41,6 +41,7 @@ def accuracy(
         str | None,
         typer.Option(help="Draw predicted against measured into this .svg, .png or .pdf."),
     ] = None,
+    ray: options.Ray = None,
     force: options.Force = False,
     as_json: options.Json = False,
 ) -> int:
@@ -59,6 +60,7 @@ def accuracy(
             peers=peers,
             figure=figure,
             force=force,
+            ray=ray,
             progress=progress,
         )
     show(found, as_json)

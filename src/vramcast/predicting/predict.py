@@ -68,12 +68,11 @@ def predict(
     knob that has the name of an option goes into `knobs`.
     """
     most_bytes = memory_in_bytes(max_memory, "--max")
-    request = make_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
+    request = full_request(workload, joined(knobs, more_knobs), gpu, memory, allocator)
     request |= stop_rule(request, steps, whole)
     request |= world_request(request["started"], world_size, gpus_per_node, ranks)
     request |= attention_request(attention_order) | links_request(request, link, network)
-    # A program would run twice from its beginning.
-    request |= {"compiles": not no_compile, "compares_eager": "line" not in request}
+    request |= {"compiles": not no_compile}
     if trace is not None:
         from vramcast.tracing.files import check_free
 
@@ -89,6 +88,19 @@ def predict(
         return found
     over_bytes = max(0, found.peak_reserved_bytes - most_bytes)
     return replace(found, max_bytes=most_bytes, over_max_bytes=over_bytes)
+
+
+def full_request(
+    workload: Workload,
+    knobs: Mapping[str, Any],
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    allocator: str | None = None,
+) -> dict[str, Any]:
+    """As `predict` asks where it is given nothing else."""
+    request = make_request(workload, knobs, gpu, memory, allocator)
+    # A program would run twice from its beginning.
+    return {**request, "compiles": True, "compares_eager": "line" not in request}
 
 
 def predict_batch_sizes(

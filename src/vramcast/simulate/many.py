@@ -51,6 +51,10 @@ class Where:
 HERE = Where()
 
 
+class ClusterProblem(EnvironmentProblem):
+    """It says nothing about the question."""
+
+
 def try_all(
     requests: Sequence[Request],
     timeout_seconds: float,
@@ -77,11 +81,7 @@ def try_all(
 
         _report(progress, name, found, len(requests))
         if missing:
-            ask, num_workers = stack.enter_context(
-                _this_machine(timeout_seconds, tell)
-                if where.ray is None
-                else _cluster(where.ray, timeout_seconds)
-            )
+            ask, num_workers = stack.enter_context(asking(timeout_seconds, where.ray, tell))
 
             def answer_or_error(index: int, stop: threading.Event) -> Answer | VramcastError:
                 try:
@@ -174,6 +174,14 @@ def _report(
 Ask = Callable[[Request, threading.Event], Answer]
 
 
+def asking(
+    timeout_seconds: float, ray: str | None = None, tell: Tell = lambda _: None
+) -> contextlib.AbstractContextManager[tuple[Ask, int | None]]:
+    """What answers one question, for who keeps the answers himself, and how many at a time; None:
+    as many as there are cores."""
+    return _this_machine(timeout_seconds, tell) if ray is None else _cluster(ray, timeout_seconds)
+
+
 @contextlib.contextmanager
 def _this_machine(timeout_seconds: float, tell: Tell) -> Iterator[tuple[Ask, int | None]]:
     with shared_server():
@@ -191,7 +199,7 @@ def _cluster(address: str, timeout_seconds: float) -> Iterator[tuple[Ask, int | 
             try:
                 answer: Answer = ray.get(task.remote(request, timeout_seconds, os.getcwd()))
             except ray.exceptions.RayError as problem:
-                raise EnvironmentProblem(
+                raise ClusterProblem(
                     f"The Ray cluster at {address} has lost a simulation {RAY_RETRIES + 1} times "
                     f"({type(problem).__name__}).",
                     "Look at its nodes with `ray status`, then run the same command again.",

@@ -1,6 +1,7 @@
 """`vramcast.accuracy`: predict and measure the rows of the suites, and compare."""
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,7 +15,7 @@ from vramcast.errors import UsageError, VramcastError
 from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware import nvml
 from vramcast.hardware.gpus import find_gpu
-from vramcast.predicting.predict import predict
+from vramcast.predicting.predict import DEFAULT_TIMEOUT_SECONDS, full_request
 from vramcast.probing.facts import Facts
 from vramcast.probing.manager import Prober, start_of
 from vramcast.probing.measurement import measurement_from
@@ -40,8 +41,7 @@ from vramcast.reporting.accuracy import scatter
 from vramcast.reporting.showing import markdown_of
 from vramcast.reporting.svg import write_view
 from vramcast.simulate import build
-from vramcast.simulate.many import in_parallel
-from vramcast.simulate.runner import shared_server
+from vramcast.simulate.many import ClusterProblem, asking, in_parallel
 from vramcast.simulate.workspaces import as_taken_by
 from vramcast.suites.catalogue import SuiteRow, rows_of
 
@@ -62,12 +62,14 @@ def accuracy(
     peers: bool = True,
     figure: str | Path | None = None,
     force: bool = False,
+    ray: str | None = None,
     progress: Report = ignore,
 ) -> AccuracyResult:
     """Predict and measure every row of the suites, and compare.
 
     What `out` holds is not done again, except with `force`. `against` is a folder to take
-    measurements from: that needs no GPU. `figure` is a file for a chart.
+    measurements from: that needs no GPU. `figure` is a file for a chart. `ray` is the address of a
+    Ray cluster, which predicts.
     """
     if figure is not None and Path(figure).suffix not in (".svg", ".png", ".pdf"):
         raise UsageError(
@@ -86,12 +88,21 @@ def accuracy(
         # that has started CUDA can be forked
         can_preload = find_spec("transformers") and not find_spec("bitsandbytes")
         preload = HUGGING_FACE if can_preload else ()
+        is_predicted = all(row.name in known and known[row.name].prediction for row in rows)
         with (
             _workspaces_as_in(recorded),
-            shared_server(),
+            asking(DEFAULT_TIMEOUT_SECONDS, None if is_predicted else ray) as (
+                simulate,
+                num_workers,
+            ),
             Prober() as plain,
             Prober(preload) as with_transformers,
         ):
+
+            def predict(row: SuiteRow, stop: threading.Event) -> Prediction:
+                workload = row.line or row.workload
+                request = full_request(workload, row.knobs, gpu, allocator=_allocator(row))
+                return Prediction.from_dict(simulate(request, stop))
 
             def measure(trial: Trial) -> Measurement:
                 if trial.line:
@@ -105,9 +116,8 @@ def accuracy(
                 rows,
                 folder,
                 known,
-                predict=lambda row: predict(
-                    row.line or row.workload, gpu=gpu, allocator=_allocator(row), **row.knobs
-                ),
+                predict=predict,
+                num_workers=num_workers,
                 measure=measure if recorded is None else None,
                 ask_peers=estimates_of_peers if peers and recorded is None else None,
                 progress=lambda what: progress(Progress("Comparing", next(finished), total, what)),
@@ -204,7 +214,8 @@ def run(
     folder: Path,
     known: Records,
     *,
-    predict: Callable[[SuiteRow], Prediction],
+    predict: Callable[[SuiteRow, threading.Event], Prediction],
+    num_workers: int | None = None,
     measure: Callable[[Trial], Measurement] | None = None,
     ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -217,23 +228,28 @@ def run(
         setattr(records[row.name], kind, record)
         progress(f"{kind} {row.name}")
 
-    def on_all_cores(kind: str, make: Callable[[SuiteRow], Record]) -> None:
+    def side_by_side(
+        kind: str, make: Callable[[SuiteRow, threading.Event], Record], num_workers: int | None
+    ) -> None:
         missing = [row for row in rows if getattr(records[row.name], kind) is None]
         in_parallel(
-            lambda row, _: make(row),
+            make,
             missing,
+            num_workers=num_workers,
             done=lambda place, one: keep(missing[place], kind, one),
         )
 
-    def predicted(row: SuiteRow) -> RowPrediction:
+    def predicted(row: SuiteRow, stop: threading.Event) -> RowPrediction:
         try:
-            return RowPrediction.from_prediction(predict(row))
+            return RowPrediction.from_prediction(predict(row, stop))
+        except ClusterProblem:
+            raise
         except VramcastError as error:
             return RowPrediction(workload=row.workload, error=str(error))
 
-    on_all_cores("prediction", predicted)
+    side_by_side("prediction", predicted, num_workers)
     if ask_peers is not None:
-        on_all_cores("peers", ask_peers)
+        side_by_side("peers", lambda row, _: ask_peers(row), None)
     if measure is None:
         return records
     for row in rows:
