@@ -67,7 +67,7 @@ def grown(size: int, growth: str) -> int:
 def _times(decimal: str, factor: int, divisor: int = 1) -> int:
     """Rounded down."""
     whole, _, digits = decimal.partition(".")
-    return int(whole + digits) * factor // (divisor * 10 ** len(digits))
+    return int(whole + digits) * factor // (divisor * int("1" + "0" * len(digits)))
 
 
 def memory_in_bytes(memory: str | int | None, option: str = "--memory") -> int | None:

@@ -97,7 +97,8 @@ def _rounded(sizes: NDArray[np.int64], settings: AllocatorSettings) -> NDArray[n
     import numpy as np
 
     if not settings.roundup_power2_divisions:
-        return np.maximum((sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
+        plain: NDArray[np.int64] = (sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES
+        return np.maximum(plain, MIN_BLOCK_BYTES)
     distinct, place = np.unique(sizes, return_inverse=True)
     return np.array([settings.rounded(size) for size in distinct.tolist()], np.int64)[place]
 

@@ -147,7 +147,7 @@ def _last_step(events: Numbers) -> tuple[Numbers, int]:
 def distinct(rows: NDArray[np.uint64]) -> tuple[list[int], Numbers]:
     """Where each distinct row is first, in this order, and for each row which of them it is."""
     # one number stands for a row: to sort rows takes long
-    factors = np.arange(1, 2 * rows.shape[1], 2, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    factors = np.arange(1, 2 * rows.shape[1], 2).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed = (rows * factors ^ rows >> np.uint64(32)) @ factors
     _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
     if not np.array_equal(rows[first[place]], rows):

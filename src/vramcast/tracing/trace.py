@@ -291,8 +291,9 @@ def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) ->
     """By how much each event changes what is allocated."""
     numbers = np.abs(events)
     numbers[events == EMPTY_CACHE] = 0
-    changes = np.append(0, block_bytes)[numbers]
-    return np.negative(changes, out=changes, where=events < 0)
+    changes: NDArray[np.int64] = np.append(0, block_bytes)[numbers]
+    np.negative(changes, out=changes, where=events < 0)
+    return changes
 
 
 def rounded_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
