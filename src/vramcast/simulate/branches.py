@@ -9,6 +9,7 @@ import dis
 from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
+from linecache import getline
 from types import CodeType, FrameType
 
 MAX_INSTRUCTIONS = 60  # of a branch that are looked at
@@ -59,6 +60,14 @@ def answer_that_does_not_raise(frame: FrameType) -> bool | None:
         elif not name.startswith((*CALLS, "RETURN_")):
             return None
     return None
+
+
+def answer_that_goes_on(frame: FrameType) -> bool | None:
+    """Of an `if` that this frame is reading: not to leave the loop or the function, else True."""
+    line, following = (getline(frame.f_code.co_filename, frame.f_lineno + n) for n in (0, 1))
+    if not line.lstrip().startswith("if "):
+        return None
+    return not following.lstrip().startswith(("break", "return"))
 
 
 def _raises(code: CodeType, index: int) -> bool:

@@ -141,6 +141,27 @@ def a_line_search_with_wolfe_conditions():
     return _line_search("strong_wolfe")
 
 
+def a_history_that_fills_over_several_steps():
+    weight = nn.Parameter(r(N, N))
+    optimizer = torch.optim.LBFGS([weight], max_iter=10, history_size=25)
+    num_steps = 0
+
+    def closure():
+        optimizer.zero_grad()
+        loss = weight.square().mean()
+        loss.backward()
+        return loss
+
+    def step():
+        nonlocal num_steps
+        num_steps += 1
+        loss = optimizer.step(closure)
+        assert len(optimizer.state[weight]["old_dirs"]) == min(10 * num_steps - 1, 25)
+        return loss
+
+    return step
+
+
 def _line_search(line_search):
     model = nn.Linear(N, N).cuda()
     optimizer = torch.optim.LBFGS(

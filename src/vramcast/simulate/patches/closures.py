@@ -1,13 +1,14 @@
-"""L-BFGS notes each call of its closure among the works of a step.
+"""L-BFGS notes each call of its closure among the works of a step, and goes on as long as it may.
 
 Why: how often it calls depends on values. Once a run has converged, it calls once: the least that
-a step may take is that of one call.
+a step may take is that of one call. Before that, every call adds to the history that it keeps.
 Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations
 
 import ctypes
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -32,3 +33,4 @@ def apply(patcher: Patcher) -> None:
         return real(self, noted)
 
     patcher.put(torch.optim.LBFGS, "step", step)
+    patcher.gpu.reads.going_on.add(inspect.unwrap(real).__code__)
