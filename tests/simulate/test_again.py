@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from vramcast.simulate import again
+from vramcast.simulate.host_reads import FEW_OVERLAPS
 from vramcast.simulate.kept_by_nccl import AT_ONCE, AT_THE_LATEST, USUALLY
 
 GIB = 2**30
@@ -73,3 +74,18 @@ def test_kernels_of_different_convolutions_may_leave_gaps_that_no_other_can_use(
     shown = {"peak_reserved_bytes": 6 * GIB, **dict.fromkeys(again.BOUNDS, 6 * GIB), "limits": []}
     found = again.with_other_kernels(asked, shown)
     assert [found[name] for name in again.BOUNDS] == [6 * GIB, 8 * GIB]
+
+
+def test_a_detector_that_has_learned_takes_more() -> None:
+    reads = SimpleNamespace(overlaps=FEW_OVERLAPS)
+
+    def run(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(peak_reserved_bytes=int(40 * reads.overlaps) * GIB)
+
+    gpu = SimpleNamespace(reads=reads)
+    asked: Any = SimpleNamespace(session=SimpleNamespace(gpu=gpu), run=run, request={})
+    shown = {"peak_reserved_bytes": 6 * GIB, **dict.fromkeys(again.BOUNDS, 6 * GIB), "limits": []}
+    found = again.with_more_boxes(asked, shown)
+    assert [found[name] for name in again.BOUNDS] == [6 * GIB, 10 * GIB]
+    assert "and is 6.00 GiB with new weights" in found["limits"][0]
+    assert reads.overlaps == FEW_OVERLAPS

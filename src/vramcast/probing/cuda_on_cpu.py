@@ -75,7 +75,10 @@ class HostMemory(Device):
     """What is allocated is not counted, and values are real."""
 
     def __init__(self) -> None:
-        self.library: Any = SimpleNamespace(vramcast_set_healthy=lambda *_: None)
+        nothing = dict.fromkeys(("set_healthy", "begin_overlaps"), lambda *_: None)
+        self.library: Any = SimpleNamespace(
+            **{f"vramcast_{name}": f for name, f in nothing.items()}
+        )
 
     def watch_progress(self, num_finished: Callable[[int], int]) -> None: ...
 

@@ -10,6 +10,7 @@ from typing import Any
 from vramcast.errors import WorkloadError
 from vramcast.forecast.forecast import forecast, timing_limit
 from vramcast.records.prediction import Prediction
+from vramcast.simulate.host_reads import FEW_OVERLAPS, MANY_OVERLAPS
 from vramcast.simulate.job import Job
 from vramcast.simulate.kept_by_nccl import AT_ONCE, AT_THE_LATEST, USUALLY
 from vramcast.simulate.session import STEPS
@@ -17,6 +18,7 @@ from vramcast.tracing.trace import SimulatedRun
 
 BOUNDS = "peak_reserved_bytes_low", "peak_reserved_bytes_high"
 NCCL = "when NCCL's process group lets tensors go"
+BOXES = "how many boxes a detector proposes where they are wanted"
 FASTEST = "which kernels are the fastest (cudnn.benchmark)"
 # What is kept adds up where steps are shorter than the time between two looks.
 MORE_STEPS = 2
@@ -65,6 +67,18 @@ def with_other_kernels(job: Job, found: dict[str, Any]) -> dict[str, Any]:
     finally:
         gpu.fastest = None
     return _within(peaks, found, FASTEST, "with those that cuDNN names first")
+
+
+def with_more_boxes(job: Job, found: dict[str, Any]) -> dict[str, Any]:
+    """What it takes where a detector has learned to propose boxes that are wanted."""
+    reads, peaks = job.session.gpu.reads, [found[name] for name in BOUNDS]
+    reads.overlaps = MANY_OVERLAPS
+    try:
+        with contextlib.suppress(WorkloadError):
+            peaks.append(_simulated(job).peak_reserved_bytes)
+    finally:
+        reads.overlaps = FEW_OVERLAPS
+    return _within(peaks, found, BOXES, "with new weights")
 
 
 def _drawn(number: int) -> Callable[[Sequence[int]], int]:

@@ -67,6 +67,8 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "set_meta_loader": (None, META_LOADER),
     "set_finished_callback": (None, FINISHED_CALLBACK),
     "set_healthy": (None, c_double, c_double),
+    "begin_overlaps": (None, c_double),
+    "overlaps_were_asked": (c_bool,),
     "set_limit_callback": (None, LIMIT_CALLBACK),
     "set_out_of_memory_message": (None, c_char_p),
     "set_location_callback": (None, LOCATION_CALLBACK, c_int64),

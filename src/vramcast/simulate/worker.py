@@ -24,7 +24,7 @@ from vramcast.records.base import plain_value
 from vramcast.records.prediction import BatchSizeCurve
 from vramcast.records.store import locked_folder
 from vramcast.simulate.accumulating import PASSES, accumulating
-from vramcast.simulate.again import as_eager, with_bounds, with_other_kernels
+from vramcast.simulate.again import as_eager, with_bounds, with_more_boxes, with_other_kernels
 from vramcast.simulate.build import needs_building
 from vramcast.simulate.device import Device
 from vramcast.simulate.job import Job
@@ -226,12 +226,13 @@ def _prediction(job: Job) -> dict[str, Any]:
 def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
     """And the ranks that have the stages of its pipeline."""
     has_trace = job.request.get("trace") is not None
-    found, is_short, stages, keeps_by_time, tries_kernels = job.run(
+    found, is_short, stages, keeps_by_time, tries_kernels, has_overlaps = job.run(
         lambda run: (
             *_predicted(job, run),
             run.pipeline_ranks,
             run.keeps_by_time,
             run.tries_kernels,
+            job.session.device.library.vramcast_overlaps_were_asked(),
         ),
         locate_all=has_trace,
     )
@@ -240,6 +241,8 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
     # a whole program is not run three times: it may take minutes, and does what it does each time
     if tries_kernels and "line" not in job.request:
         found = with_other_kernels(job, found)
+    if has_overlaps and "line" not in job.request:
+        found = with_more_boxes(job, found)
     if found["compilation"] and job.request.get("compares_eager"):
         found["compilation"] |= as_eager(job)
     return (_within_the_limit(job, found) if is_short else found), stages

@@ -186,3 +186,19 @@ def _line_search(line_search):
         return loss
 
     return step
+
+
+def boxes_that_hardly_overlap():
+    proposed, wanted = r(20_000, 4), r(3, 4)
+
+    def step():
+        first = torch.max(wanted[:, None, :2], proposed[:, :2])
+        last = torch.min(wanted[:, None, 2:], proposed[:, 2:])
+        sides = (last - first).clamp(min=0)
+        shared = sides[:, :, 0] * sides[:, :, 1]
+        best, _ = (shared / r(3, 20_000)).max(dim=0)
+        assert 0 < len(torch.where(best >= 0.5)[0]) < 200
+        assert 19_800 < len(torch.where(best < 0.4)[0]) < 20_000
+        return best.mean()
+
+    return step

@@ -186,6 +186,13 @@ static bool are_sides_of_boxes(c10::ArrayRef<IValue> arguments) {
          second.storage_offset() == first.storage_offset() + 2;
 }
 
+// Every box with every other: the sides of what they share.
+static bool are_sides_of_overlaps(c10::ArrayRef<IValue> arguments) {
+  const auto& tensor = arguments[0].toTensor();
+  return arguments[1].isScalar() && arguments[2].isNone() && tensor.dim() == 3 &&
+         tensor.size(2) == 2 && arguments[1].toScalar().equal(0);
+}
+
 static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Operator& info,
                                         c10::ArrayRef<IValue> arguments) {
   auto found = healthy_now();
@@ -196,6 +203,10 @@ static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Ope
   } else if (info.clamps && arguments[1].isScalar() && arguments[2].isScalar()) {
     found.low = arguments[1].toScalar().toDouble();
     found.high = arguments[2].toScalar().toDouble();
+  } else if (info.clamps && are_sides_of_overlaps(arguments)) {
+    found.is_overlap = true;
+  } else if (info.keeps_zeros) {
+    found.is_overlap = typical_of(arguments[0].toTensor()).is_overlap;
   } else if (info.moves) {
     for_each_tensor(arguments[0], [&](const at::Tensor& tensor) { found = typical_of(tensor); });
   }

@@ -74,6 +74,8 @@ void vramcast_set_location_callback(int64_t (*callback)(), int64_t minimum_bytes
   recorder.location_callback = callback;
   recorder.location_minimum_bytes = minimum_bytes;
 }
+void vramcast_begin_overlaps(double share) { overlaps = {share, false}; }
+bool vramcast_overlaps_were_asked() { return overlaps.were_asked; }
 void vramcast_set_healthy(double value, double gradient) { healthy = {value, gradient}; }
 void vramcast_set_limit_callback(int32_t (*callback)(int64_t, int64_t)) {
   recorder.limit_callback = callback;

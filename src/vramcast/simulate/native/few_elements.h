@@ -134,9 +134,12 @@ static double true_share(const c10::OperatorHandle& op, const Operator& info,
     const bool is_known = type == at::kBool || (c10::isFloatingType(type) && !typical.derived);
     TORCH_CHECK(is_known && num_spreads < 2);
     shape[shape.size() - 1 - num_spreads++] = num_spread;
-    const auto numbers = type == at::kBool
-                             ? spread_numbers(true).lt(typical.true_share).to(at::kDouble)
-                             : spread_numbers(typical.is_share, typical.is_positive);
+    overlaps.were_asked = overlaps.were_asked || typical.is_overlap;
+    const bool is_mask = type == at::kBool;
+    const auto numbers =
+        is_mask || typical.is_overlap
+            ? spread_numbers(true).lt(is_mask ? typical.true_share : overlaps.share).to(at::kDouble)
+            : spread_numbers(typical.is_share, typical.is_positive);
     const auto spread = numbers.reshape(shape);
     return info.written_arguments.empty() ? spread : spread.expand(whole).contiguous();
   });
@@ -155,6 +158,7 @@ static double known_true_share(const c10::OperatorHandle& op, const Operator& in
     key.add('d', typical.derived);
     key.add('u', typical.is_share);
     key.add('p', typical.is_positive);
+    key.add('b', typical.is_overlap ? overlaps.share : 0.);
     key.add('m', typical.true_share);
   }
   if (!key.is_complete) return true_share(op, info, arguments, operands);

@@ -50,6 +50,7 @@ struct Operator {
   bool samples = false;         // draws random numbers; integers are really drawn
   bool gives_shares = false;    // numbers between 0 and 1
   bool clamps = false, subtracts = false;
+  bool keeps_zeros = false;  // of its first argument: mul, div, and the largest of a row
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
   size_t picked_result = 1;  // which result says what was picked
@@ -184,6 +185,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.gives_shares = share_names.count(full_name) > 0;
   result.clamps = full_name == "aten::clamp" && overload.empty();
   result.subtracts = full_name == "aten::sub" && overload == "Tensor";
+  result.keeps_zeros = ((full_name == "aten::mul" || full_name == "aten::div") &&
+                        overload == "Tensor") ||
+                       (full_name == "aten::max" && overload == "dim");
   if (picking_names.count(full_name)) result.picked_result = 0;
   result.moves = moving_names.count(full_name) > 0;
   result.pointwise = is_pointwise(op);
