@@ -242,8 +242,10 @@ def _result(device: Device, leaf: Any, first: int) -> Any:
         return (leaf,) if isinstance(leaf, PLAIN) else None
     if type(leaf) is not Tensor or not leaf.is_cuda or torch.ops.vramcast.values(leaf) is not None:
         return None
-    block = device.library.vramcast_block_id(leaf.untyped_storage().data_ptr()) - first
-    return _Result(block, leaf.shape, leaf.stride(), int(leaf.storage_offset()), leaf.dtype)
+    (number,) = device.block_ids([leaf.untyped_storage().data_ptr()])
+    return _Result(
+        number - first, leaf.shape, leaf.stride(), int(leaf.storage_offset()), leaf.dtype
+    )
 
 
 def _again(one: Any, made: dict[int, Tensor]) -> Any:
