@@ -182,6 +182,24 @@ def ctc():
     return train(m, f)
 
 
+def a_dense_gradient_of_bags():
+    bags = nn.EmbeddingBag(1000, W, mode="sum").cuda()
+    ids = ri(1000, 4096, 4)
+
+    def step():
+        loss = bags(ids).sum()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        loss.backward()
+        # the indices are sorted, and rows with the same one summed in parts
+        taken = torch.cuda.max_memory_allocated() - before
+        assert taken > bags.weight.nbytes + 4 * ids.nbytes
+        bags.zero_grad()
+        return loss.detach()
+
+    return step
+
+
 def ctc_of_what_was_turned():
     def step():
         lp = r(4, 30, 20).log_softmax(-1).transpose(0, 1).detach().requires_grad_()

@@ -17,7 +17,6 @@ from vramcast.simulate.kernels.registry import (
     like,
     meta_result,
     new,
-    note,
     scratch,
     set_known,
 )
@@ -25,6 +24,7 @@ from vramcast.simulate.kernels.sorting import radix_sort_bytes, scan_bytes
 
 aten = torch.ops.aten
 ROWS_PER_PARTIAL = 10
+LARGEST_OF_BAG = 2  # a mode
 UNSORTED_INDICES = 3072  # up to here the gradient is added without sorting
 
 
@@ -38,11 +38,28 @@ def embedding_backward(
     grad = grad.contiguous()
     if n <= UNSORTED_INDICES and not scale_grad_by_freq:
         return torch.zeros(num_weights, width, dtype=grad.dtype, device="cuda")
-    item_bytes = indices.element_size()
+    return _sum_of_rows(grad, indices, num_weights, scale_grad_by_freq)
+
+
+@kernel("_embedding_bag_dense_backward")
+def embedding_bag_backward(
+    grad: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool, mode: int
+) -> Tensor:
+    """EmbeddingBag.cu: as of an embedding, however few indices there are."""
+    indices, grad = indices.contiguous(), grad.contiguous()
+    if mode == LARGEST_OF_BAG or not indices.numel():
+        return torch.zeros(num_weights, grad.shape[-1], dtype=grad.dtype, device="cuda")
+    return _sum_of_rows(grad, indices, num_weights, scale_grad_by_freq)
+
+
+def _sum_of_rows(
+    grad: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool
+) -> Tensor:
+    n, item_bytes = indices.numel(), indices.element_size()
     ordered, origin = torch.empty_like(indices), torch.empty_like(indices)
     scratch(n * item_bytes, radix_sort_bytes(n, item_bytes, item_bytes))
     counts = scratch(n * item_bytes) if scale_grad_by_freq else None
-    result = _sum_segments(grad, n, width, num_weights, item_bytes)
+    result = _sum_segments(grad, n, grad.shape[-1], num_weights, item_bytes)
     del ordered, origin, counts
     return result
 
@@ -178,5 +195,6 @@ def take(x: Tensor, index: Tensor) -> Tensor:
 
 @kernel("_embedding_bag", "_embedding_bag_forward_only")
 def embedding_bag(**arguments: Any) -> Any:
-    note("the scratch memory of embedding_bag is not modelled")
-    return tuple(like(m) for m in meta_result(aten._embedding_bag.default, **arguments))
+    out, *others = meta_result(aten._embedding_bag.default, **arguments)
+    bag, size = like(others[1]), like(others[0])
+    return like(out), size, bag, *map(like, others[2:])
