@@ -82,8 +82,9 @@ def draw_mask(x: Tensor) -> Tensor | None:
     """Which elements are nonzero: what a program makes of them then fits together."""
     values = known(x)
     if values is None and 0 < x.numel() <= LARGEST_DRAWN:
-        ranks = drawn((x.numel(),)).argsort().argsort().view(x.shape)
-        values = (ranks < num_nonzero(x)).to(x.dtype)
+        numbers = drawn((x.numel(),))
+        chosen = numbers.topk(num_nonzero(x), largest=False, sorted=False).indices
+        values = torch.zeros_like(numbers, dtype=x.dtype).index_fill_(0, chosen, 1).view(x.shape)
         if x.dtype in (torch.bool, torch.uint8):
             set_known(x, values)
     return values
