@@ -91,7 +91,8 @@ def seconds_lines() -> list[str]:
     heads = ["program", "set-up", "limit", "prediction", "set-up, CPU", "limit, CPU"]
     heads.append("prediction, CPU")
     within = (
-        f"Within it: {num_within} of {len(records)}, {num_within_of_core} by seconds of a core.\n"
+        f"Timed: {len(records)} of {len(PROGRAMS)}. Within it: {num_within} by the clock, "
+        f"{num_within_of_core} by seconds of a core.\n"
     )
     return [SECONDS, within, _line(heads), _line(["---"] * len(heads)), *rows]
 
