@@ -200,6 +200,20 @@ def a_dense_gradient_of_bags():
     return step
 
 
+def rolled_over_three_dimensions():
+    x = r(64, 64, 64)
+
+    def step():
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        rolled = x.roll((1, 2, 3), (0, 1, 2))
+        assert torch.cuda.max_memory_allocated() - before == 3 * x.nbytes
+        assert torch.cuda.memory_allocated() - before == x.nbytes
+        return rolled.mean()
+
+    return step
+
+
 def ctc_of_what_was_turned():
     def step():
         lp = r(4, 30, 20).log_softmax(-1).transpose(0, 1).detach().requires_grad_()

@@ -172,12 +172,12 @@ def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumu
 
 @kernel("roll")
 def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """Dimension by dimension: each has a result of its own."""
-    out = x
+    """Dimension by dimension: each has a result of its own, and all are there until the last is."""
+    results = [x]
     for _ in dims or [0]:
-        source = out.contiguous()
-        out = torch.empty_like(source)
-    host = known(x)
+        source = results[-1].contiguous()
+        results.append(torch.empty_like(source))
+    out, host = results[-1], known(x)
     if host is not None:
         set_known(out, torch.roll(host, list(shifts), list(dims)))
     return out
