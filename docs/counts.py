@@ -21,7 +21,7 @@ SUITES = (
     ("the reference suite", "docs/accuracy.md", "reserved", ""),
     ("known models by name: full, LoRA, QLoRA", "docs/accuracy-known.md", "reserved", "known"),
     ("20 libraries from every field", "docs/accuracy-wide.md", "reserved", "wide"),
-    ("48 architectures of transformers", "docs/accuracy-families.md", "reserved", "families"),
+    ("70 architectures of transformers", "docs/accuracy-families.md", "reserved", "families"),
     ("one of 8 to 1,024 GPUs", "docs/accuracy-distributed.md", "reserved", "distributed"),
     ("torch.compile, Triton and other kernels", "docs/accuracy-compiled.md", "reserved", ""),
     ("programs of other people", "benchmarks/programs/README.md", "error", ""),

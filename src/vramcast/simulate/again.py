@@ -60,8 +60,9 @@ def with_other_kernels(job: Job, found: dict[str, Any]) -> dict[str, Any]:
     memory of those that cuDNN tries, the most, or any: gaps of many sizes may take more than
     either."""
     gpu, peaks = job.session.gpu, [found[name] for name in BOUNDS]
+    choices: list[Callable[[Sequence[int]], int]] = [min, max, *map(_drawn, range(DRAWS))]
     try:
-        for gpu.fastest in (min, max, *map(_drawn, range(DRAWS))):
+        for gpu.fastest in choices:
             with contextlib.suppress(WorkloadError):
                 peaks.append(_simulated(job).peak_reserved_bytes)
     finally:
