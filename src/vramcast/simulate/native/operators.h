@@ -42,6 +42,7 @@ struct Operator {
   bool by_pixel = false;        // a thread goes through all samples and channels of a pixel
   bool by_element = false;      // but where channels are neighbours in memory
   bool solves = false;          // a triangular system
+  bool joins = false;           // cat
   int goes_along = -1;          // which argument says along which dimensions: reductions and topk
   int units_dimension = -1;     // whose indices are gone through side by side: samples, channels
   bool uninitialised = false;   // its result has no contents yet
@@ -207,6 +208,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (full_name.rfind("aten::nll_loss", 0) == 0) result.units_dimension = 0;
   if (full_name.rfind("aten::cudnn_batch_norm", 0) == 0) result.units_dimension = 1;
   result.by_element = full_name == "aten::upsample_bilinear2d";
+  result.joins = full_name == "aten::cat" && overload.empty();
   result.solves = full_name == "aten::linalg_solve_triangular";
   result.by_pixel = result.by_element || full_name.rfind("aten::upsample_bicubic2d", 0) == 0 ||
                     full_name == "aten::upsample_trilinear3d";

@@ -220,6 +220,21 @@ static void describe_system(const at::Tensor& matrix, const at::Tensor& wanted, 
   work.sizes[2] = wanted.numel() / std::max<int64_t>(1, work.sizes[0] * rows);
 }
 
+// Shape.cu: tensors that lie densely are joined 16 bytes at a time, others element by element.
+static bool joins_in_vectors(c10::ArrayRef<IValue> arguments) {
+  const auto given = arguments[1].toInt();
+  for (const auto& tensor : arguments[0].toTensorVector()) {
+    if (tensor.dim() == 0 || tensor.numel() == 0) continue;
+    const bool is_last = tensor.is_contiguous(at::MemoryFormat::ChannelsLast) && given == 1;
+    auto inner = static_cast<int64_t>(tensor.itemsize());
+    const auto dim = given < 0 ? given + tensor.dim() : given;
+    for (auto i = dim; i < tensor.dim() && !is_last; ++i) inner *= tensor.size(i);
+    if (is_last) inner *= tensor.size(1);
+    if (inner % 16 != 0 || !(tensor.is_contiguous() || is_last)) return false;
+  }
+  return true;
+}
+
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
                       const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
@@ -248,6 +263,8 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
     count_pixels(info, arguments[0].toTensor(), results[0].toTensor(), work);
   if (info.solves) describe_system(arguments[0].toTensor(), arguments[1].toTensor(), work);
   work.access = access.access;
+  if (info.joins && arguments.size() > 1 && arguments[0].isTensorList())
+    work.access = joins_in_vectors(arguments) ? plain : strided;
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
   if (info.is_gemm) describe_product(info, arguments, work);
