@@ -97,6 +97,7 @@ def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
         sizes.kernel == 1,
         sizes.dims == 1,
         sizes.dims == 3,
+        not sizes.is_channels_last and sizes.positions // (sizes.batch or 1) % ALIGNED > 0,
     ]
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
     precisions = [work.precision == name for name in ("fp32", "tf32", "fp16")]
