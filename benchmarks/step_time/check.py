@@ -29,6 +29,7 @@ SESSIONS = {
     "tune": "tune",
     "mb": "max-batch",
     "unseen": "unseen.py",
+    "further": "further.py",
 }
 # One model in many settings, all off alike: its scans are kernels of its own, and its products are
 # larger than those that were recorded.
@@ -38,9 +39,11 @@ TEXT = """# Step times: predicted against measured
 
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
-`fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py`, whose predictions
-before they were measured are in [unseen.md](unseen.md). The rates are made by `fit.py` from
-`steps.jsonl.gz`, `kernels.jsonl.gz`, `operators.jsonl.gz` and `benchmarks/convolutions`.
+`fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py` and `further.py`,
+whose predictions before they were measured are in [unseen.md](unseen.md) and
+[further.md](further.md). The rates are made by `fit.py` from `steps.jsonl.gz`, `kernels.jsonl.gz`,
+`operators.jsonl.gz`, the steps of `larger.py` ([larger.md](larger.md): as committed before) and
+`benchmarks/convolutions`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
 [wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`. `compiled_alone.jsonl` has

@@ -45,8 +45,8 @@ MISSED, CACHED = 1.15, 1.5
 OF_MEMORY, IN_CACHE = 0.91, 0.9
 # Recorded: of a score that may be dropped, and of one that is masked.
 SCORE_SECONDS = {
-    "forward": {STRIDED: 1.0e-12, CONVERTING: 0.43e-12},
-    "backward": {STRIDED: 0.5e-12, CONVERTING: 0.9e-12},
+    "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
+    "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
 }
 ATTENTION_RATES = 7  # of attention whose tiles are known
 REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
