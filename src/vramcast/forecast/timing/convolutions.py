@@ -16,8 +16,8 @@ from vramcast.tracing.work import Convolution, OperatorWork
 
 FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
-# In 16 bits cuDNN may only have kernels that take a long filter's elements one by one: 12.6 ms for
-# 16 groups of 48 channels, 2.5 of 64; the gradient of batches up to 3 takes 13 to 66 ms.
+# In 16 bits cuDNN may take a long filter's elements one by one: 12.6 ms for 16 groups of 48
+# channels, 2.5 of 64; gradients of batches up to 3 take 13 to 66 ms.
 LONG_FILTER, FORWARD_SECONDS, GRADIENT_SECONDS = 64, 1.28e-7, (1.1e-7, 1.9e-10)
 WHOLE_CHANNELS, FEW_SAMPLES = 32, 3
 ALIGNED = 8  # channels that the tensor cores take at once

@@ -32,7 +32,7 @@ _KINDS = {
 KINDS = {f"aten::{name}": kind for name, kind in _KINDS.items()}
 FIXED_SECONDS = 6e-6
 COLUMNS_AT_ONCE = 64  # of several, on a multiprocessor
-# Of what is solved for: of an element for each column, and of blocks, which wait.
+# Of what is solved for.
 ELEMENT_SECONDS, BLOCK, BLOCK_SECONDS = 2.9e-14, 64, 1.4e-7
 
 
