@@ -42,7 +42,8 @@ class Convolution(NamedTuple):
     def unpacked(cls, sizes: tuple[int, int, int, int]) -> Self:
         last = sizes[3]
         flags = [bool(last >> bit & 1) for bit in range(4)]
-        return cls(*sizes[:3], last >> 8 & 0xFFFFFFFF, last >> 4 & 15, *flags, last >> 40)
+        kernel, dims, batch = last >> 8 & 0xFFFFFFFF, last >> 4 & 15, last >> 40
+        return cls._make((*sizes[:3], kernel, dims, *flags, batch))
 
 
 class OperatorWork(NamedTuple):
