@@ -30,12 +30,13 @@ class AddressSpace:
         self._lowest = ORIGIN - RANGE_UNITS
         self._is_empty = True
         if has_kernels:
-            self.start_kernels()
-            self._take(KERNEL_UNITS)
+            self.start_kernels(after_copies=False)
 
-    def start_kernels(self) -> None:
+    def start_kernels(self, *, after_copies: bool) -> None:
         insort(self._gaps, (ORIGIN - UNITS_BELOW_ARENA, UNITS_BELOW_ARENA))
         insort(self._gaps, (ORIGIN, ARENA_UNITS))
+        if not after_copies:
+            self._take(KERNEL_UNITS)
 
     def start_cudnn(self) -> None:
         self._take(CUDNN_UNITS)

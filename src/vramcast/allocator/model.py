@@ -226,9 +226,9 @@ class CachingAllocator:
         """No kernel runs yet, and nothing is allocated."""
         self._addresses = AddressSpace(has_kernels=False)
 
-    def start_kernels(self) -> None:
-        """From here on; before that there were only copies."""
-        self._addresses.start_kernels()
+    def start_kernels(self, *, after_copies: bool) -> None:
+        """From here on; before that there was nothing, or only copies."""
+        self._addresses.start_kernels(after_copies=after_copies)
 
     def start_cudnn(self) -> None:
         self._addresses.start_cudnn()

@@ -170,13 +170,12 @@ class Recording:
         )
 
     def _first_kernel(self, events: NDArray[np.int64], allocations: NDArray[Any]) -> int:
-        """Where the first allocation is that no copy from the host has made, and no product; 0
-        where it is the first of all."""
+        """Where the first allocation is that no copy from the host has made, and no product."""
         is_copy = self._is_of(COPIES | PRODUCTS, allocations)
         # what starts CUDA is a tensor of one element
         is_start = (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
         number = _first(~is_copy & ~is_start)
-        return _place_of(number, events) if is_copy[: max(number - 1, 0)].any() else 0
+        return _place_of(number, events)
 
     def _is_of(self, operators: Set[str], allocations: NDArray[Any]) -> NDArray[np.bool_]:
         names = np.unique(allocations["operator_name"])

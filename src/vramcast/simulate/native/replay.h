@@ -20,13 +20,12 @@ static int64_t divided_up(int64_t number, int64_t by) { return number / by + (nu
 class AddressSpace {
  public:
   explicit AddressSpace(bool has_kernels) {
-    if (!has_kernels) return;
-    start_kernels();
-    take_units(kernel_units);
+    if (has_kernels) start_kernels(false);
   }
-  void start_kernels() {
+  void start_kernels(bool after_copies) {
     gaps_[origin - units_below] = units_below;
     gaps_[origin] = arena_units;
+    if (!after_copies) take_units(kernel_units);
   }
   void start_cudnn() { take_units(cudnn_units); }
   void start_cublas() { take_units(cublas_units); }
@@ -98,7 +97,7 @@ class ReplayAllocator {
         in_use_(num_allocations + 1),
         addresses_(has_kernels) {}
 
-  void start_kernels() { addresses_.start_kernels(); }
+  void start_kernels(bool after_copies) { addresses_.start_kernels(after_copies); }
   void start_cudnn() { addresses_.start_cudnn(); }
   void start_cublas() { addresses_.start_cublas(); }
   void start_nccl() { addresses_.fill_gaps(); }
@@ -310,7 +309,8 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
   for (; at < num_events; ++at) {
     for (; num_releases && releases[0] <= at; --num_releases, releases += 2)
       allocator.release(releases[1]);
-    if (first_kernel && at == first_kernel + 1) allocator.start_kernels();
+    if (first_kernel && at == first_kernel + 1)
+      allocator.start_kernels(events[first_kernel] > 2);
     if (first_convolution && at == first_convolution + 1) allocator.start_cudnn();
     if (first_product && at == first_product) allocator.start_cublas();
     if (first_collective && at == first_collective) allocator.start_nccl();
