@@ -164,7 +164,6 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
         while releases and releases[-1][0] <= index:
             allocator.release(releases.pop()[1])
         if run.first_kernel and index == run.first_kernel + 1:
-            # the first allocation starts CUDA
             allocator.start_kernels(after_copies=run.events[run.first_kernel] > 2)
         if run.first_convolution and index == run.first_convolution + 1:
             allocator.start_cudnn()
