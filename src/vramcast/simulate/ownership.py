@@ -222,9 +222,8 @@ class Ownership:
         ]
         unknown = [one[0] for one in new if one[0] and one[0] not in numbers_at]
         for address, number in zip(unknown, self._block_ids(unknown), strict=True):
-            if (
-                number
-            ):  # the tensor has the beginning of an allocation, to which it belongs for ever
+            # the tensor has the beginning of an allocation, to which it belongs for ever
+            if number:
                 numbers_at[address] = (number,)
         for address, tensor, owner, more in new:
             name = self._name(owner) if owner is not None else ""
