@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,9 @@ def of_network(
     """The convolutions of a network of torchvision, those that are alike once."""
     from torchvision import models
 
-    model = models.get_model(name, weights=None).to("meta")
+    is_video = name in models.list_models(models.video)
+    parts = {"weights_backbone": None} if name in models.list_models(models.segmentation) else {}
+    model = models.get_model(name, weights=None, **parts).to("meta")
     found: dict[tuple[Any, ...], None] = {}
 
     def see(layer: Any, inputs: tuple[torch.Tensor], _: torch.Tensor) -> None:
@@ -134,18 +137,39 @@ def of_network(
     for layer in model.modules():
         if isinstance(layer, torch.nn.Conv2d | torch.nn.Conv3d):
             layer.register_forward_hook(see)
-    is_video = name in models.list_models(models.video)
     sizes = (batch, 3, 16, size, size) if is_video else (batch, 3, size, size)
     model(torch.empty(sizes, device="meta"))
+    return step_of_shapes(list(found), dtype, last)
+
+
+def of_pyramid(
+    *, width: int, batch: int, size: int, dtype: str = "bf16", last: bool = False
+) -> Callable[[], torch.Tensor]:
+    """Those of a U-Net: each level has twice the channels and half the size."""
+    found = []
+    for level in range(5):
+        channels, side = width << level, size >> level
+        given = (channels // 2, channels, 2 * channels) if level else (3, channels, 2 * channels)
+        for inside, kernel in product(given, (1, 3)):
+            weight = (channels, inside, kernel, kernel)
+            found.append(((batch, inside, side, side), weight, 1, kernel // 2, 1, 1))
+        found.append(((batch, channels, side, side), (channels, channels, 3, 3), 2, 1, 1, 1))
+    return step_of_shapes(found, dtype, last)
+
+
+def step_of_shapes(
+    found: list[tuple[Any, ...]], dtype: str, last: bool
+) -> Callable[[], torch.Tensor]:
+    """Of (input, weight, stride, padding, dilation, groups)."""
     item = {"fp32": FP32, "bf16": BF16, "fp16": FP16}[dtype]
-    layouts = torch.channels_last_3d if is_video else torch.channels_last
-    layout = layouts if last else torch.contiguous_format
 
     def case(x: tuple[int, ...], w: tuple[int, ...], *more: Any) -> None:
+        layouts = torch.channels_last_3d if len(x) == 5 else torch.channels_last
+        layout = layouts if last else torch.contiguous_format
         inputs = [
             torch.randn(s, device="cuda", dtype=item).to(memory_format=layout) for s in (x, w)
         ]
-        call = F.conv3d if is_video else F.conv2d
+        call = F.conv3d if len(x) == 5 else F.conv2d
         each(lambda x, w: call(x, w, None, *more), *(i.requires_grad_() for i in inputs))
 
     return step_of(lambda s=s: case(*s) for s in found)
