@@ -11,6 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
+import more_data
 import other_data
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "bdfgklmnprst"]
@@ -47,6 +48,7 @@ def make(folder: Path) -> None:
     _chats(folder / "chats")
     _planetoid(folder / "planetoid")
     other_data.make(folder)
+    more_data.make(folder)
 
 
 def _words(folder: Path) -> None:

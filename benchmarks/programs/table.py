@@ -18,7 +18,7 @@ INTRODUCTION = """# Training programs of other people, started by their line
 Made by `table.py` from `predicted.jsonl` and `measured.jsonl`: do not edit by hand. Predicted with
 no GPU, measured on one H200 (torch 2.11) by the same line under `vramcast probe` (`measure.py`). A
 program without a measured size was not run there, or its packages were not on that machine.
-Programs are run unmodified from checkouts of the commits in `programs.py` and are not part of this
+Programs are run unmodified from checkouts of the commits in `lists` and are not part of this
 repository. Those of `frameworks` are: each uses one library as people do. The data is small and
 generated (`data.py`), so evaluations are shorter than with the real data.
 
