@@ -92,6 +92,9 @@ def checks_hold():
             raise ValueError("not normalised")
         assert torch.equal(x, x.clone()) and torch.allclose(x, x * 1.0000001)
         assert x.abs().max() < 1e4
+        window = torch.hann_window(64, device="cuda")
+        waves = torch.stft(x.flatten(), 64, window=window, return_complex=True)
+        assert torch.istft(waves, 64, window=window).shape == (N * N,)
         loss = 0
         positive = F.softplus(x)
         for d in (

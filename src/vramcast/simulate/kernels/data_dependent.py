@@ -48,11 +48,14 @@ def item(x: Tensor) -> Any:
 
 @kernel("equal")
 def equal(x: Tensor, other: Tensor) -> bool:
-    """Tensors of one shape are assumed to be equal: who asks has mostly made a copy."""
+    """Tensors of one shape are assumed to be equal: who asks has mostly made a copy. torch's own
+    code compares a condition with a true one."""
     a, b = known(x), known(other)
     if a is not None and b is not None:
         return bool(torch.equal(a, b))
     is_same = x.shape == other.shape
+    if x.dtype == torch.bool and x.dim() == 0:
+        is_same = typical(x)[0] == typical(other)[0]
     return Target.gpu.reads.condition(is_same, is_sure=not is_same)
 
 
@@ -69,12 +72,7 @@ def num_nonzero(x: Tensor) -> int:
     number, is_sure, true_share = typical(x)
     if is_sure:
         return x.numel() if number else 0
-    assumed = (
-        "half of them were"
-        if true_share == 0.5
-        else "as many as of normally distributed numbers were"
-    )
-    note(f"the positions of nonzero elements were not computed; {assumed} assumed to be nonzero")
+    note("the positions of nonzero elements were not computed; a share of them was assumed")
     return int(x.numel() * true_share)
 
 
