@@ -1,4 +1,4 @@
-"""Data of other kinds for data.py: series, characters, springs, words with tags, titles."""
+"""Data of other kinds for data.py: solids, words with their vectors, titles, lists."""
 
 from __future__ import annotations
 
@@ -6,55 +6,13 @@ import json
 import random
 from pathlib import Path
 
-# what the programs that read the series of a transformer station split off by number
-NUM_HOURS = 20 * 30 * 24
-STATION = ("HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
-
 
 def make(folder: Path) -> None:
-    _series(folder / "station")
-    _characters(folder / "omniglot")
-    _springs(folder / "springs")
     _solids(folder / "solids")
     _tagged(folder / "tagged")
     _titles(folder / "titles")
     _list_of_pictures(folder / "pictures", folder / "lists")
     _vocabulary(folder / "words" / "train.txt", folder / "lists")
-
-
-def _series(folder: Path) -> None:
-    """Loads and the oil's temperature of every hour, in the form of ETTh1."""
-    import numpy as np
-
-    numbers = np.random.default_rng(0).normal(size=(NUM_HOURS, len(STATION)))
-    hours = np.datetime64("2016-07-01T00:00:00") + np.arange(NUM_HOURS).astype("timedelta64[h]")
-    lines = [",".join(("date", *STATION))]
-    for hour, row in zip(hours.astype(str), numbers, strict=True):
-        lines.append(",".join((hour.replace("T", " "), *(f"{number:.3f}" for number in row))))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ETTh1.csv").write_text("\n".join(lines) + "\n")
-
-
-def _characters(folder: Path) -> None:
-    """Twenty drawings of each of 1,623 characters."""
-    import numpy as np
-
-    folder.mkdir(parents=True, exist_ok=True)
-    drawings = np.random.default_rng(0).integers(0, 2, (1623, 20, 1, 28, 28), dtype=np.uint8)
-    np.save(folder / "omniglot.npy", drawings)
-
-
-def _springs(folder: Path) -> None:
-    """Where five things on springs were, how fast, and which are tied together."""
-    import numpy as np
-
-    numbers = np.random.default_rng(0)
-    folder.mkdir(parents=True, exist_ok=True)
-    for part, num_runs, num_times in (("train", 512, 49), ("valid", 256, 49), ("test", 256, 99)):
-        for name in ("loc", "vel"):
-            moved = numbers.normal(size=(num_runs, num_times, 2, 5))
-            np.save(folder / f"{name}_{part}_springs5.npy", moved)
-        np.save(folder / f"edges_{part}_springs5.npy", numbers.integers(0, 2, (num_runs, 5, 5)))
 
 
 def _solids(folder: Path) -> None:

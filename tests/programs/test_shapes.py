@@ -122,3 +122,17 @@ def test_weights_are_not_written_by_a_library_that_the_launcher_has_imported() -
     found, _ = predict("safetensors", "accelerate", "launch")
     assert "weights were not written: model.safetensors, model.pt" in found.notes
     assert list(Path().iterdir()) == []
+
+
+def test_a_program_that_counts_what_it_evaluated_finds_as_many_samples_as_it_read() -> None:
+    found, printed = predict("counted")
+    assert [phase.name for phase in found.phases] == ALL_PHASES
+    assert "evaluated 24 of 24" in printed
+    assert not any("failed" in note for note in found.notes)
+
+
+def test_steps_that_differ_are_a_limit_and_optimizers_that_take_turns_are_not() -> None:
+    found, _ = predict("random-sizes")
+    assert any("training steps differ" in limit for limit in found.limits)
+    alike, _ = predict("gan")
+    assert not any("training steps differ" in limit for limit in alike.limits)

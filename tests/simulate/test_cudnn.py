@@ -302,10 +302,3 @@ def test_partial_sums_of_the_tiles_that_remain(
     which: int, sizes: dict[str, Any], knobs: dict[int, int], expected_bytes: int
 ) -> None:
     assert sums_bytes(convolution(**sizes), which, knobs, H200) == expected_bytes
-
-
-def test_a_pass_is_a_matrix_product() -> None:
-    c = convolution(x=(2, 3, 8, 8), weight=(5, 3, 3, 3), y=(2, 5, 8, 8))
-    assert c.product_of(FORWARD) == (128, 5, 27)
-    assert c.product_of(DATA_GRADIENT) == (128, 3, 45)
-    assert c.product_of(WEIGHT_GRADIENT) == (5, 27, 128)

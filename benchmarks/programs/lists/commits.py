@@ -60,7 +60,6 @@ COMMITS = {
     "rosinality/glow-pytorch": "97081ff115a694cf04aeedbd58447f33d242c879",
     "sgrvinod/a-PyTorch-Tutorial-to-Super-Resolution": "c30556bc79a9d43539f2d658722bcb7ff5011ddb",
     "oliverguhr/transformer-time-series-prediction": "4e120f3f9b67482dd9a8ca88b49671881120d20f",
-    "ethanfetaya/NRI": "e63fcb0144bca60eb1cffed9a94489de928d6c23",
     "WangYueFt/dgcnn": "f765b469a67730658ba554e97dc11723a7bab628",
     "pytorch/opacus": "4d0ebc84613d214fbfd37fbfd1390e3747a625ce",
     "GMvandeVen/continual-learning": "e6d795aa81b9cef742b8de76cb71222d4d1ce00b",

@@ -112,13 +112,6 @@ PROGRAMS = [
         "python transformer-singlestep.py",
     ),
     Listed(
-        "neural_relations",
-        "ethanfetaya/NRI",
-        ".",
-        "python train.py",
-        (("data", "springs"), ("logs", "out")),
-    ),
-    Listed(
         "dgcnn",
         "WangYueFt/dgcnn",
         "pytorch",

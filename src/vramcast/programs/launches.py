@@ -106,8 +106,8 @@ def following_launches(watcher: Watcher, check: Check) -> Iterator[None]:
         for name in ("execv", "execve"):
             stack.enter_context(replaced(os, name, _exec(launches)))
         spawning = sys.modules[SPAWN]
-        wrapped = _start_processes(launches)(spawning.start_processes)
-        stack.enter_context(_everywhere(spawning.start_processes, wrapped))
+        starting = _start_processes(launches)
+        stack.enter_context(_everywhere(spawning.start_processes, starting))
         stack.enter_context(
             after_import(["torch.distributed.run"], lambda _: _patch_torchrun(launches))
         )
@@ -175,21 +175,18 @@ def _exec(launches: _Launches) -> Wrap:
     return wrap
 
 
-def _start_processes(launches: _Launches) -> Wrap:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        def start_processes(
-            fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *_: Any, **__: Any
-        ) -> Any:
-            launches.spawned(fn, args, nprocs)
-            return _Joined()
+def _start_processes(launches: _Launches) -> Callable[..., Any]:
+    def start_processes(
+        fn: Callable[..., Any], args: Any = (), nprocs: int = 1, *_: Any, **__: Any
+    ) -> Any:
+        launches.spawned(fn, args, nprocs)
+        return _Joined()
 
-        return start_processes
-
-    return wrap
+    return start_processes
 
 
 class _Joined:
-    """Processes that have ended."""
+    """Ended processes."""
 
     processes: tuple[Any, ...] = ()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch.utils.data.dataloader as loading
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset, IterableDataset
 
 from vramcast.programs.watching import Watcher, replaced
 from vramcast.units import format_bytes
@@ -89,7 +89,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
                 self.vramcast_reading = _Reading.begin(watcher, None)
             reading: _Reading = self.vramcast_reading
             try:
-                if reading.has_ended or _ends(watcher, reading, self):
+                if reading.has_ended or _ends(watcher, reading):
                     reading.has_ended = watcher.has_ended_loader = True
                     raise StopIteration
                 reading.num_batches += 1
@@ -137,7 +137,7 @@ def end_workers(watcher: Watcher) -> None:
             iterator._shutdown_workers()
 
 
-def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
+def _ends(watcher: Watcher, reading: _Reading) -> bool:
     if watcher.num_backwards > reading.num_backwards:
         watcher.trains_from_loader = True
         if watcher.is_enough:
@@ -155,12 +155,26 @@ def _ends(watcher: Watcher, reading: _Reading, iterator: Any) -> bool:
     fewest = MOST_BATCHES_OF_STREAM if reading.is_of_stream else FEWEST_BATCHES
     if reading.num_batches < fewest:
         return False
-    if grown_bytes <= 0:
-        return True
-    if reading.num_batches < MOST_BATCHES:
-        return False
-    _note_growth(watcher, grown_bytes, reading.num_batches, iterator)
+    if grown_bytes > 0:
+        if reading.num_batches < MOST_BATCHES:
+            return False
+        _note_growth(watcher, grown_bytes, reading.num_batches)
+    _have_no_more(reading.loader(), reading.num_batches)
     return True
+
+
+def _have_no_more(loader: Any, num_batches: int) -> None:
+    """Programs fail where there are more samples than they read."""
+    samples = getattr(loader, "dataset", None)
+    if not isinstance(samples, Dataset) or loader.batch_size is None:
+        return
+    methods = {
+        "__len__": lambda _: num_batches * loader.batch_size,
+        "__reduce_ex__": lambda _, protocol: samples.__reduce_ex__(protocol),
+    }
+    shorter = object.__new__(type(type(samples).__name__, (type(samples),), methods))
+    shorter.__dict__.update(samples.__dict__)
+    loader.__dict__["dataset"] = shorter
 
 
 def _is_stream(loader: Any) -> bool:
@@ -181,12 +195,8 @@ def _note_few_samples(watcher: Watcher, loader: Any) -> None:
         )
 
 
-def _note_growth(watcher: Watcher, grown_bytes: int, num_batches: int, iterator: Any) -> None:
-    try:
-        all_batches = f"of {len(iterator._index_sampler)}"
-    except (TypeError, AttributeError):  # of a stream
-        all_batches = "of an unknown number"
+def _note_growth(watcher: Watcher, grown_bytes: int, num_batches: int) -> None:
     watcher.notes.add(
         f"an evaluation keeps {format_bytes(grown_bytes)} more on the GPU with every batch, and "
-        f"{num_batches} {all_batches} batches were seen: --whole runs it to its end"
+        f"{num_batches} batches were seen: --whole runs it to its end"
     )

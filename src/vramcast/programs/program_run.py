@@ -27,6 +27,7 @@ from vramcast.records.phases import PhaseName
 from vramcast.workload import user_traceback
 from vramcast.workload.launch_line import Program
 from vramcast.workload.loading import missing_module_advice
+from vramcast.workload.tracebacks import MAYBE_A_FAULT
 
 if TYPE_CHECKING:  # they import torch, which the simulated device must precede
     from vramcast.programs.watching import Memory, Watcher
@@ -226,10 +227,11 @@ class ProgramRun(ABC):
             return
         is_short = type(error).__name__ == "OutOfMemoryError"
         if self.watcher.is_enough and self.watcher.is_winding_down and not is_short:
-            text = f"{type(error).__name__}: {error}"[:200]
-            if self.watcher.num_empty_loaders:
+            if self.watcher.num_empty_loaders or isinstance(error, StopIteration):
                 return  # it cannot do without batches; what was not seen is said
-            self._failure = FAILED_AFTER_ENOUGH.format(error=text)
+            self._failure = FAILED_AFTER_ENOUGH.format(
+                error=f"{type(error).__name__}: {error}"[:200]
+            )
             return
         if isinstance(error, KeyboardInterrupt):
             raise error
@@ -255,10 +257,10 @@ class ProgramRun(ABC):
 
 def how_far(watcher: Watcher) -> str:
     if watcher.num_steps:
-        return f"after {_counted(watcher.num_steps, 'training step')}"
+        return f"after {watcher.num_steps} training step{'s' * (watcher.num_steps > 1)}"
     if watcher.num_backwards:
-        passes = _counted(watcher.num_backwards, "backward pass", "backward passes")
-        return f"after {passes}, before its first optimizer step"
+        passes = f"backward pass{'es' * (watcher.num_backwards > 1)}"
+        return f"after {watcher.num_backwards} {passes}, before its first optimizer step"
     return "before it trained"
 
 
@@ -267,16 +269,9 @@ def unseen(watcher: Watcher) -> list[str]:
         return []
     return [
         NOT_SEEN.format(what=what)
-        for what, count in (
-            ("evaluation", watcher.num_evaluation_forwards),
-            ("saving", watcher.num_saves),
-        )
-        if not count
+        for what, phase in (("evaluation", PhaseName.EVALUATE), ("saving", PhaseName.SAVE))
+        if not counts(watcher)[phase]
     ]
-
-
-def _counted(number: int, one: str, several: str = "") -> str:
-    return f"{number} {one if number == 1 else several or f'{one}s'}"
 
 
 def counts(watcher: Watcher) -> dict[PhaseName, int]:
@@ -300,10 +295,7 @@ def advice_for(error: BaseException) -> str:
         )
     if place := _own_place(error):
         return f"Innermost last. The program itself raised it, at {place}."
-    return (
-        "Innermost last. If the program does run on a real GPU, it is a fault of the simulated "
-        "one: docs/limits.md has what is known."
-    )
+    return MAYBE_A_FAULT
 
 
 def _own_place(error: BaseException) -> str:

@@ -31,7 +31,6 @@ from vramcast.programs.watching import Watcher, replaced
 # What begins like this stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
 MOST_NAMED, SMALL_BYTES = 3, 1 << 20
-SAFETENSORS = ("safetensors.torch", "safetensors")
 # safetensors' names of torch's types
 DTYPES = {
     "float64": "F64",

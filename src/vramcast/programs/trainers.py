@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from vramcast.programs.after_import import after_import
-from vramcast.programs.watching import Watcher
+from vramcast.programs.watching import Watcher, and_then
 
 
 @contextmanager
@@ -43,33 +43,21 @@ def _hugging_face(watcher: Watcher) -> None:
                 control.should_training_stop = True
             return control
 
-    init = module.Trainer.__init__
-
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
-        init(self, *arguments, **options)
-        self.add_callback(StopWhenSeen)
-
-    module.Trainer.__init__ = __init__
+    make = and_then(lambda trainer: trainer.add_callback(StopWhenSeen))
+    module.Trainer.__init__ = make(module.Trainer.__init__)
 
 
 def _lightning(watcher: Watcher, package: str) -> None:
-    trainer_module = sys.modules[f"{package}.trainer.trainer"]
-    callbacks = sys.modules[f"{package}.callbacks"]
-
-    class StopWhenSeen(callbacks.Callback):  # type: ignore[misc, name-defined]
+    class StopWhenSeen(sys.modules[f"{package}.callbacks"].Callback):  # type: ignore[misc]
         def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
             if watcher.is_enough:
                 watcher.is_winding_down = watcher.ends_itself = True
                 trainer.fit_loop.min_epochs = trainer.fit_loop.epoch_loop.min_steps = None
                 trainer.should_stop = True
 
-    init = trainer_module.Trainer.__init__
-
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:
-        init(self, *arguments, **options)
-        self.callbacks.append(StopWhenSeen())
-
-    trainer_module.Trainer.__init__ = __init__
+    made = sys.modules[f"{package}.trainer.trainer"].Trainer
+    make = and_then(lambda trainer: trainer.callbacks.append(StopWhenSeen()))
+    made.__init__ = make(made.__init__)
 
 
 def _ignite(watcher: Watcher) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch.optim import optimizer as optim
 
 from vramcast.records.prediction import PhaseName
+from vramcast.units import format_bytes
 
 # Memory is all taken after the second step; the third shows whether it grows.
 FEWEST_STEPS, MOST_STEPS = 3, 8
@@ -34,6 +35,9 @@ MOST_FORWARDS_ALIKE = 256
 ENDED_EVALUATION = (
     f"an evaluation was ended after {MOST_FORWARDS_ALIKE} forward passes in which memory did not "
     "grow: --whole runs it to its end"
+)
+STEPS_DIFFER = (
+    "training steps differ: {} to {} were held as backward passes began, and others may hold more"
 )
 # Of the method that modules are called by: puts it around another one.
 AROUND = "vramcast_around"
@@ -101,6 +105,8 @@ class Watcher:
     _step_ended: bool = True
     _last: tuple[int, int] = (-1, -1)
     _is_settled: bool = False
+    # as the backward pass of each step began
+    _held_bytes: dict[int, int] = field(default_factory=dict)
     _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -141,6 +147,7 @@ class Watcher:
         if self.phase is not PhaseName.TRAIN or self._step_ended:
             self.training_forward()
         self.num_backwards += 1
+        self._held_bytes.setdefault(self.num_steps, self.memory.allocated_bytes())
 
     def after_backward(self) -> None:
         waits = self._steps_of and self.num_backwards <= MOST_BACKWARDS_WITHOUT_STEP
@@ -173,6 +180,14 @@ class Watcher:
         self.has_ended_loader = False
         if self.is_winding_down:
             self._next_epoch()
+
+    def limits(self) -> list[str]:
+        """Steps are of two kinds where optimizers take turns."""
+        held = [*self._held_bytes.values()][1:]  # at first there is no optimizer's state
+        kinds = {round(100 * held_bytes / max(held)) for held_bytes in held}
+        if len(kinds) < max(2, min(3, len(held))):
+            return []
+        return [STEPS_DIFFER.format(*map(format_bytes, (min(held), max(held))))]
 
     def is_in_training_mode(self) -> bool:
         module = self.trained()
@@ -232,7 +247,9 @@ def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
         hook = optim.register_optimizer_step_post_hook(lambda opt, *_: watcher.stepped(opt))
         stack.callback(hook.remove)
-        stack.enter_context(replaced(torch.optim.Optimizer, "__init__", _optimizers(watcher)))
+        stack.enter_context(
+            replaced(torch.optim.Optimizer, "__init__", and_then(watcher.made_optimizer))
+        )
         stack.enter_context(replaced(torch.nn.Module, "__call__", _modules(watcher)))
         stack.enter_context(replaced(torch.autograd, "backward", _backwards(watcher)))
         yield
@@ -251,13 +268,15 @@ def replaced(owner: Any, name: str, wrap: Wrap) -> Iterator[None]:
         setattr(owner, name, original)
 
 
-def _optimizers(watcher: Watcher) -> Wrap:
-    def wrap(init: Callable[..., Any]) -> Callable[..., Any]:
-        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
-            init(self, *arguments, **options)
-            watcher.made_optimizer(self)
+def and_then(call: Callable[[Any], None]) -> Wrap:
+    """After a method."""
 
-        return __init__
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def both(self: Any, *arguments: Any, **options: Any) -> None:
+            method(self, *arguments, **options)
+            call(self)
+
+        return both
 
     return wrap
 

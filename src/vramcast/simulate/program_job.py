@@ -147,6 +147,8 @@ class _SimulatedProgram(ProgramRun):
         gpu = self._job.session.gpu
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
+        for limit in self.watcher.limits():
+            gpu.note(limit)
         settings = None if self._job.request.get("allocator_given") else self._settings
         run = replace(
             self._recording.describe(),

@@ -20,6 +20,7 @@ from vramcast.simulate.workspaces import gemm_workspaces
 from vramcast.text import printable
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import bind_knobs, check_step, refusals, user_traceback
+from vramcast.workload.tracebacks import MAYBE_A_FAULT
 
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
     from vramcast.simulate.recording import Recording
@@ -198,8 +199,7 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
         except Exception as error:
             raise WorkloadError(
                 f"The workload's {what} failed.\n{user_traceback(error)}".rstrip(),
-                "Innermost last. If this step does run on a real GPU, it is a fault of the "
-                "simulated one: docs/limits.md has what is known.",
+                MAYBE_A_FAULT,
             ) from None
 
 

@@ -73,10 +73,6 @@ def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
     )
 
 
-def to_rows(trace: Trace) -> list[list[Any]]:
-    return [json.loads(line) for line in _lines(trace)]
-
-
 def to_json(trace: Trace) -> str:
     """One event a line, so that grep and plain diff work on it too."""
     head = {"version": TraceFile.VERSION, "kind": TraceFile.KIND}

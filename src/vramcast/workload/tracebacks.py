@@ -12,6 +12,10 @@ OWN_ROOT = f"{Path(__file__).absolute().parents[1]}{os.sep}"
 LIBRARY = re.compile(r".*/(site|dist)-packages/")
 MAX_FRAMES = 10
 MAX_CAUSES = 3
+MAYBE_A_FAULT = (
+    "Innermost last. If it does run on a real GPU, it is a fault of the simulated one: "
+    "docs/limits.md has what is known."
+)
 
 
 def user_traceback(error: BaseException) -> str:

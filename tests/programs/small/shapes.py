@@ -222,3 +222,19 @@ match kind:
         trainer.add_event_handler(Events.EPOCH_COMPLETED, evaluate)
         trainer.run(loader, max_epochs=1000)
         print("the engine ended in epoch", trainer.epoch)
+    case "counted":  # whoever has evaluated fewer than there are has lost some
+        validation = DataLoader(data, 8)
+        for _ in range(2):
+            for (x,) in loader:
+                step(x)
+            model.eval()
+            with torch.no_grad():
+                evaluated = sum(len(model(x.cuda())) for (x,) in validation)
+            model.train()
+            assert evaluated == len(validation.dataset), "lost samples"
+            assert isinstance(validation.dataset, TensorDataset) and validation.dataset[0]
+            print("evaluated", evaluated, "of", len(validation.dataset))
+            torch.save(model.state_dict(), "model.pt")
+    case "random-sizes":
+        for size in (65536, 8192, 32768, 16384) * 10:
+            step(torch.randn(size, 64))

@@ -39,13 +39,6 @@ class Convolution:
         columns = self.weight[1] * self.filter_area
         return self.weight[0], columns, self.y[0] * math.prod(self.y[2:])
 
-    def product_of(self, which: int) -> tuple[int, int, int]:
-        """Rows, columns and depth of any pass as a matrix product."""
-        if which == WEIGHT_GRADIENT:
-            return self.product
-        result, other = (self.y, self.x) if which == FORWARD else (self.x, self.y)
-        return result[0] * math.prod(result[2:]), result[1], other[1] * self.filter_area
-
     @property
     def is_matrix_product(self) -> bool:
         """One by one, of all positions: cuDNN can leave it to cuBLAS."""
