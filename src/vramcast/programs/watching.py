@@ -37,7 +37,7 @@ ENDED_EVALUATION = (
     "grow: --whole runs it to its end"
 )
 STEPS_DIFFER = (
-    "training steps differ: {} to {} were held as backward passes began, and others may hold more"
+    "training steps differ: {} to {} were held as backward passes began; others may hold more"
 )
 # Of the method that modules are called by: puts it around another one.
 AROUND = "vramcast_around"
@@ -183,7 +183,7 @@ class Watcher:
 
     def limits(self) -> list[str]:
         """Steps are of two kinds where optimizers take turns."""
-        held = [*self._held_bytes.values()][1:]  # at first there is no optimizer's state
+        held = [*self._held_bytes.values()][1:]  # the first has no state
         kinds = {round(100 * held_bytes / max(held)) for held_bytes in held}
         if len(kinds) < max(2, min(3, len(held))):
             return []
