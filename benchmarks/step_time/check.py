@@ -29,7 +29,7 @@ SESSIONS = {
     "tune": "tune",
     "mb": "max-batch",
     "unseen": "unseen.py",
-    "further": "further.py",
+    "further": "further.md",
 }
 # One model in many settings, all off alike: its scans are kernels of its own, and its products are
 # larger than those that were recorded.
@@ -39,10 +39,10 @@ TEXT = """# Step times: predicted against measured
 
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
-`fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py` and `further.py`,
+`fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py` and `popular.py`,
 whose predictions before they were measured are in [unseen.md](unseen.md) and
 [further.md](further.md). The rates are made by `fit.py` from `steps.jsonl.gz`, `kernels.jsonl.gz`,
-`operators.jsonl.gz`, the steps of `larger.py` ([larger.md](larger.md): as committed before) and
+`operators.jsonl.gz`, some steps of `popular.py` ([larger.md](larger.md): as committed before) and
 `benchmarks/convolutions`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.

@@ -83,7 +83,8 @@ def profiled(
         for _ in range(WARM_UP):
             step()
         _synchronize()
-        answer = {"row": name, "prepared_seconds": time.perf_counter() - started}
+        answer = {"row": name, "knobs": given or {}}
+        answer["prepared_seconds"] = time.perf_counter() - started
         is_slow = answer["prepared_seconds"] > 15
         for part in (_timed, _alone_steps, _python_calls, _profile):
             try:

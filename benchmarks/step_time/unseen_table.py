@@ -1,4 +1,4 @@
-"""Predictions of the steps in unseen.py or larger.py, and what came of them.
+"""Predictions of the steps in unseen.py, or of a set of popular.py, and what came of them.
 
     python benchmarks/step_time/unseen_table.py unseen predict SIMULATED.jsonl  # to unseen.jsonl
     python benchmarks/step_time/unseen_table.py unseen measured FOLDER   # record.py --step of each
@@ -29,7 +29,7 @@ OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds
 TEXT = """# Steps that nobody had measured
 
 Made by `benchmarks/step_time/unseen_table.py` from `{name}.jsonl`. The steps are those of
-`{name}.py`. Each was simulated without a GPU and its prediction committed before it was measured,
+`{file}`. Each was simulated without a GPU and its prediction committed before it was measured,
 on one H200 with a host whose small step takes {host} ms (`vramcast calibrate --host`); the
 predicted seconds of the host are for one that takes {usual} ms. "kernels" are the sums of all
 kernels of a step, larger than the step where cuDNN runs some side by side; "calls" the Python
@@ -48,6 +48,7 @@ found in recorded kernels before this measurement came.""",
     "larger": """The rates have since been made from their kernels too (`larger_kernels.jsonl.gz`):
 further.md has steps that they have not met.""",
     "further": "",
+    "later": "",
 }
 
 
@@ -61,10 +62,15 @@ def write(file: Path, steps: dict[str, dict[str, Any]]) -> None:
     file.write_text("".join(json.dumps(step) + "\n" for step in steps.values()))
 
 
+def name_of(row: str) -> str:
+    """Of unseen.py:NAME, or of popular.py:step name=NAME."""
+    return row.rpartition(":")[2].rpartition("=")[2]
+
+
 def predict(file: Path, simulated: Path) -> None:
     steps = read(file)
     for line in map(json.loads, simulated.read_text().splitlines()):
-        name = line["row"].rpartition(":")[2]
+        name = name_of(line["row"])
         works = [OperatorWork(*w[:4], tuple(w[4]), *w[5:]) for w in line["works"]]
         order = [works[index] for index in line["order"]]
         found = forecast_step(order, find_gpu("h200"), line["num_python_calls"], shipped())
@@ -81,7 +87,7 @@ def add_measured(file: Path, folder: Path) -> None:
     steps = read(file)
     for path in sorted(folder.glob("*.jsonl")):
         record = json.loads(path.read_text())
-        name = record["row"].rpartition(":")[2]
+        name = record.get("knobs", {}).get("name") or name_of(record["row"])
         if name not in steps or "seconds" not in record:
             continue
         sums = [sum(ns for call in step for _, ns in call[2:]) for step in record["steps"]]
@@ -160,6 +166,7 @@ def main() -> None:
     usual = shipped().host_step_seconds or 0.0
     text = TEXT.format(
         name=name,
+        file="unseen.py" if name == "unseen" else "popular.py",
         more=MORE[name],
         rows=rows,
         summary=summary(steps),

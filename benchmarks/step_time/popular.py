@@ -1,0 +1,346 @@
+"""Steps of popular models with batches that keep the GPU busy, like those of unseen.py: predicted
+and committed, then measured. A set has its predictions in SET.jsonl, and SET.md compares.
+
+    python benchmarks/step_time/simulated.py OUT.jsonl .../popular.py:step name=NAME
+    python benchmarks/step_time/record.py --out OUT --step .../popular.py:step name=NAME
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from unseen import BF16, Step, classified, training
+
+PLAIN, LAST = {"autocast": False}, {"last": True}
+BASE = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12}
+LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16}
+FUSED = {"fused": True}
+START = {"decoder_start_token_id": 0}
+
+
+def decoder(
+    width: int, inner: int, layers: int, heads: int, keys: int, words: int, **more: int
+) -> dict[str, int]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": keys,
+        "vocab_size": words,
+        **more,
+    }
+
+
+# Of torchvision: the model, its batch, more of vision().
+IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
+    "larger": {
+        "resnet50_last": ("resnet50", 192, LAST),
+        "resnet101_fp32": ("resnet101", 64, PLAIN),
+        "densenet169": ("densenet169", 96, {}),
+        "efficientnet_b2": ("efficientnet_b2", 128, {"size": 260}),
+        "mobilenet_v2_fp32": ("mobilenet_v2", 192, PLAIN),
+        "regnet_last": ("regnet_y_3_2gf", 128, LAST),
+        "googlenet_fp32": ("googlenet", 192, PLAIN),
+        "mnasnet_last": ("mnasnet1_0", 256, LAST),
+        "squeezenet": ("squeezenet1_0", 256, {}),
+        "vgg13_fp32": ("vgg13_bn", 48, PLAIN),
+        "swin_v2": ("swin_v2_t", 96, {"size": 256}),
+        "vit_l": ("vit_l_16", 64, {}),
+        "deeplab": ("deeplabv3_resnet50", 12, {"size": 480}),
+        "video_r2plus1d": ("r2plus1d_18", 12, {"size": 112}),
+    },
+    "further": {
+        "resnet152": ("resnet152", 64, {}),
+        "wide_resnet_fp32": ("wide_resnet50_2", 64, PLAIN),
+        "resnext101_last": ("resnext101_32x8d", 48, LAST),
+        "efficientnet_v2": ("efficientnet_v2_s", 64, {"size": 300}),
+        "convnext_base": ("convnext_base", 64, {}),
+        "mobilenet_v3": ("mobilenet_v3_large", 384, LAST),
+        "inception_fp32": ("inception_v3", 96, {"size": 299, **PLAIN}),
+        "vgg19": ("vgg19", 64, {}),
+        "densenet_fp32": ("densenet161", 64, PLAIN),
+        "shufflenet": ("shufflenet_v2_x2_0", 384, PLAIN),
+        "fcn": ("fcn_resnet50", 16, {"size": 384}),
+        "video_mc3": ("mc3_18", 16, {"size": 112}),
+    },
+    "later": {
+        "maxvit": ("maxvit_t", 64, {}),
+        "video_mvit": ("mvit_v2_s", 8, {}),
+        "video_s3d_fp32": ("s3d", 12, PLAIN),
+        "lraspp": ("lraspp_mobilenet_v3_large", 48, {"size": 512}),
+    },
+}
+# Of transformers: the model, its configuration, batch, length, more of training().
+TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "larger": {
+        "gpt2_medium": ("GPT2LMHead", {"n_embd": 1024, "n_layer": 24, "n_head": 16}, 12, 1024),
+        "bert_base": ("BertForMaskedLM", {}, 64, 384),
+        "llama_1b": (
+            "LlamaForCausalLM",
+            decoder(2048, 5632, 22, 32, 4, 32_000),
+            *(6, 2048, FUSED),
+        ),
+        "t5_base": (
+            "T5ForConditionalGeneration",
+            {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12} | START,
+            *(32, 384),
+        ),
+        "modernbert": ("ModernBertForMaskedLM", {"attn_implementation": "sdpa"}, 32, 1024),
+        "mixtral": (
+            "MixtralForCausalLM",
+            decoder(1024, 2816, 8, 16, 4, 32_000, num_local_experts=8),
+            *(8, 2048, FUSED),
+        ),
+    },
+    "further": {
+        "opt": (
+            "OPTForCausalLM",
+            {**LARGE, "num_hidden_layers": 16, "ffn_dim": 4096},
+            *(12, 1024),
+        ),
+        "roberta_large": (
+            "RobertaForMaskedLM",
+            {**LARGE, "intermediate_size": 4096, "max_position_embeddings": 514},
+            *(48, 256),
+        ),
+        "neox": (
+            "GPTNeoXForCausalLM",
+            {**LARGE, "intermediate_size": 4096},
+            *(8, 2048, FUSED),
+        ),
+        "qwen3": (
+            "Qwen3ForCausalLM",
+            decoder(1024, 3072, 28, 16, 8, 60_000),
+            *(8, 2048, FUSED),
+        ),
+        "distilbert": ("DistilBertForMaskedLM", {}, 128, 256),
+        "gemma": (
+            "GemmaForCausalLM",
+            decoder(1536, 6144, 12, 8, 1, 64_000, head_dim=192),
+            *(6, 2048, FUSED),
+        ),
+    },
+    "later": {
+        "albert": ("AlbertForMaskedLM", {**BASE, "intermediate_size": 3072}, 96, 384),
+        "falcon": (
+            "FalconForCausalLM",
+            {**LARGE, "num_hidden_layers": 20, "vocab_size": 50_000},
+            *(8, 2048, FUSED),
+        ),
+        "olmo2": (
+            "Olmo2ForCausalLM",
+            decoder(1536, 5120, 14, 16, 16, 50_000),
+            *(6, 2048, FUSED),
+        ),
+        "phi": (
+            "PhiForCausalLM",
+            {**LARGE, "num_hidden_layers": 18, "intermediate_size": 4096},
+            *(16, 1024),
+        ),
+        "mbart": (
+            "MBartForConditionalGeneration",
+            {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "vocab_size": 50_000},
+            *(48, 256),
+        ),
+    },
+}
+
+
+def vision(
+    name: str, batch: int, *, size: int = 224, last: bool = False, autocast: bool = True
+) -> Step:
+    """A classifier of torchvision, of images or of videos, or what says of each pixel."""
+    from torchvision import models
+
+    is_of_pixels = name in models.list_models(models.segmentation)
+    is_video = name in models.list_models(models.video)
+    if is_of_pixels or is_video:
+        more = {"weights_backbone": None, "num_classes": 21} if is_of_pixels else {}
+        model = models.get_model(name, weights=None, **more).cuda()
+        x = torch.randn(batch, 3, *([16] if is_video else []), size, size, device="cuda")
+        shape = (batch, size, size) if is_of_pixels else (batch,)
+        labels = torch.randint(0, 21 if is_of_pixels else 400, shape, device="cuda")
+        found = (lambda: model(x)["out"]) if is_of_pixels else (lambda: model(x))
+        return training(model, lambda: F.cross_entropy(found().float(), labels), autocast=autocast)
+    model = models.get_model(name, weights=None, num_classes=1000)
+    return classified(model, batch, size, last=last, autocast=autocast)
+
+
+def of_transformers(
+    name: str, sizes: dict[str, Any], batch: int, length: int, more: dict[str, Any] | None = None
+) -> Step:
+    """A model of language, whose labels are its tokens; in bf16 where the update is fused."""
+    import transformers
+
+    kind = name.partition("For")[0].removesuffix("LMHead")
+    config = getattr(transformers, f"{kind}Config")(**sizes)
+    config.use_cache = False
+    model = getattr(transformers, name if "For" in name else f"{name}Model")(config)
+    model = model.to("cuda", BF16) if more else model.cuda()
+    x = torch.randint(5, config.vocab_size, (batch, length), device="cuda")
+    return training(
+        model, lambda: model(input_ids=x, labels=x).loss, autocast=not more, **(more or {})
+    )
+
+
+def images_of(name: str, batch: int, size: int = 224, **more: Any) -> Step:
+    """A classifier of transformers."""
+    import transformers
+
+    config = getattr(transformers, f"{name}Config")(num_labels=1000, image_size=size, **more)
+    model = getattr(transformers, f"{name}ForImageClassification")(config)
+    return classified(model, batch, size)
+
+
+def whisper_small() -> Step:
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
+
+    sizes = {f"{part}_{what}": n for part in ("encoder", "decoder") for what, n in _OF_WHISPER}
+    model = WhisperForConditionalGeneration(WhisperConfig(d_model=768, use_cache=False, **sizes))
+    model = model.cuda()
+    x = torch.randn(16, 80, 3000, device="cuda")
+    labels = torch.randint(0, 50_000, (16, 128), device="cuda")
+    return training(model, lambda: model(input_features=x, labels=labels).loss)
+
+
+_OF_WHISPER = (("layers", 12), ("attention_heads", 12), ("ffn_dim", 3072))
+
+
+def pairs(kind: str, batch: int, length: int) -> Step:
+    """Images and their texts: CLIP, and what came after it."""
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")()
+    model = getattr(transformers, f"{kind}Model")(config).cuda()
+    x = torch.randn(batch, 3, 224, 224, device="cuda")
+    words = torch.randint(0, 30_000, (batch, length), device="cuda")
+    return training(model, lambda: model(input_ids=words, pixel_values=x, return_loss=True).loss)
+
+
+def wav2vec_long() -> Step:
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    config = Wav2Vec2Config(layerdrop=0.0, mask_time_prob=0.0)
+    model = Wav2Vec2Model(config).cuda()
+    x = torch.randn(8, 16_000 * 15, device="cuda")
+    return training(model, lambda: model(x).last_hidden_state.float().square().mean())
+
+
+def videomae() -> Step:
+    from transformers import VideoMAEConfig, VideoMAEForVideoClassification
+
+    model = VideoMAEForVideoClassification(VideoMAEConfig(num_labels=400)).cuda()
+    x = torch.randn(12, 16, 3, 224, 224, device="cuda")
+    labels = torch.randint(0, 400, (12,), device="cuda")
+    return training(model, lambda: F.cross_entropy(model(x).logits.float(), labels))
+
+
+def spectrograms() -> Step:
+    from transformers import ASTConfig, ASTForAudioClassification
+
+    model = ASTForAudioClassification(ASTConfig(num_labels=527)).cuda()
+    x = torch.randn(24, 1024, 128, device="cuda")
+    labels = torch.randint(0, 527, (24,), device="cuda")
+    return training(model, lambda: F.cross_entropy(model(x).logits.float(), labels))
+
+
+def masked_images() -> Step:
+    from transformers import ViTMAEConfig, ViTMAEForPreTraining
+
+    model = ViTMAEForPreTraining(ViTMAEConfig()).cuda()
+    x = torch.randn(160, 3, 224, 224, device="cuda")
+    return training(model, lambda: model(x).loss)
+
+
+def super_resolution(*, batch: int = 16, width: int = 128, blocks: int = 16) -> Step:
+    """Plain convolutions at one size, then twice as large."""
+    body = [
+        nn.Sequential(nn.Conv2d(width, width, 3, 1, 1), nn.ReLU(), nn.Conv2d(width, width, 3, 1, 1))
+        for _ in range(blocks)
+    ]
+    first, last = nn.Conv2d(3, width, 3, 1, 1), nn.Conv2d(width, 12, 3, 1, 1)
+    model = nn.ModuleList([first, *body, last]).cuda()
+    x, y = (torch.randn(batch, 3, n, n, device="cuda") for n in (96, 192))
+
+    def loss() -> torch.Tensor:
+        found = model[0](x)
+        for part in list(model)[1:-1]:
+            found = found + part(found)
+        return F.l1_loss(F.pixel_shuffle(model[-1](found), 2).float(), y)
+
+    return training(model, loss)
+
+
+def waves(*, batch: int = 8, length: int = 32_000, width: int = 128) -> Step:
+    """Dilated convolutions of sound with gates."""
+    layers = nn.ModuleList(
+        nn.Conv1d(width, 2 * width, 3, 1, 2**n, 2**n) for n in (*range(8), *range(8))
+    )
+    model = nn.ModuleDict({"in": nn.Conv1d(1, width, 1), "layers": layers})
+    model["out"] = nn.Conv1d(width, 256, 1)
+    model = model.cuda()
+    x = torch.randn(batch, 1, length, device="cuda")
+    labels = torch.randint(0, 256, (batch, length), device="cuda")
+
+    def loss() -> torch.Tensor:
+        y = model["in"](x)
+        for layer in model["layers"]:
+            inner, gate = layer(y).chunk(2, 1)
+            y = y + inner.tanh() * gate.sigmoid()
+        return F.cross_entropy(model["out"](y), labels)
+
+    return training(model, loss, autocast=False)
+
+
+def columns(*, batch: int = 16_384, width: int = 2048) -> Step:
+    """Tables: wide layers with batch norm and dropout."""
+    sizes = (256, *[width] * 6)
+    layers = [
+        nn.Sequential(nn.Linear(i, o), nn.BatchNorm1d(o), nn.SiLU(), nn.Dropout(0.1))
+        for i, o in zip(sizes, sizes[1:])
+    ]
+    model = nn.Sequential(*layers, nn.Linear(width, 10)).cuda()
+    x = torch.randn(batch, 256, device="cuda")
+    labels = torch.randint(0, 10, (batch,), device="cuda")
+    return training(model, lambda: F.cross_entropy(model(x).float(), labels))
+
+
+# What needs lines of its own.
+OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
+    "larger": {
+        "whisper_small": whisper_small,
+        "clip": lambda: pairs("CLIP", 256, 77),
+        "wav2vec_long": wav2vec_long,
+    },
+    "further": {
+        "vit_base": lambda: images_of("ViT", 160),
+        "dinov2": lambda: images_of("Dinov2", 48, 392),
+        "videomae": videomae,
+    },
+    "later": {
+        "beit": lambda: images_of("Beit", 128),
+        "siglip": lambda: pairs("Siglip", 192, 64),
+        "spectrograms": spectrograms,
+        "masked_images": masked_images,
+        "super_resolution": super_resolution,
+        "waves": waves,
+        "columns": columns,
+    },
+}
+
+
+def step(*, name: str) -> Step:
+    for images, texts, others in zip(IMAGES.values(), TEXTS.values(), OTHERS.values()):
+        if name in images:
+            model, batch, more = images[name]
+            return vision(model, batch, **more)
+        if name in texts:
+            return of_transformers(*texts[name])
+        if name in others:
+            return others[name]()
+    raise ValueError(f"no step is called {name!r}")
