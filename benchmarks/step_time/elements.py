@@ -79,6 +79,33 @@ def along_rows() -> Callable[[], torch.Tensor]:
     return step_of(case for sizes in SIZES for case in cases(*sizes))
 
 
+def heads() -> Callable[[], torch.Tensor]:
+    """What attention does around its kernel: heads turned, halves joined, keys repeated."""
+
+    def cases(
+        batch: int, number: int, length: int, width: int, dtype: torch.dtype
+    ) -> Iterator[Case]:
+        x = torch.randn(batch, length, number, width, device="cuda", dtype=dtype)
+        turned = x.transpose(1, 2)
+        one, other = turned.contiguous().chunk(2, -1)
+        yield turned.contiguous
+        yield one.contiguous
+        yield lambda: one.clone(memory_format=torch.contiguous_format)
+        yield lambda: torch.cat([other, one], -1)
+        yield lambda: torch.cat([one.contiguous(), other.contiguous()], -1)
+        yield lambda: torch.cat([one[..., :8], one[..., 8:], other], -1)
+        yield lambda: torch.cat([turned, turned], 2)
+        yield lambda: torch.stack([one, other], -1)
+        yield lambda: turned.repeat_interleave(2, 1)
+        yield lambda: turned[:, :, None].expand(-1, -1, 2, -1, -1).reshape(batch, -1, length, width)
+        yield lambda: turned.contiguous().transpose(1, 2).reshape(batch, length, -1)
+        yield lambda: F.pad(one, (0, width - width // 2))
+        yield lambda: x.new_zeros(x.shape)[..., : width // 2].copy_(x[..., width // 2 :])
+
+    sizes = product((2, 8), (1, 8, 16), (512, 2048), (32, 64, 96, 128), (BF16, FP32))
+    return step_of(case for s in sizes for case in cases(*s))
+
+
 def twice() -> Callable[[], torch.Tensor]:
     """Convolutions whose gradients are differentiated: of GANs' penalties, of meta-learning."""
 
