@@ -136,3 +136,8 @@ def test_steps_that_differ_are_a_limit_and_optimizers_that_take_turns_are_not() 
     assert any("training steps differ" in limit for limit in found.limits)
     alike, _ = predict("gan")
     assert not any("training steps differ" in limit for limit in alike.limits)
+
+
+def test_no_more_workers_are_started_than_batches_are_made_ready() -> None:
+    _, printed = predict("many-workers")
+    assert "2 workers of 6" in printed

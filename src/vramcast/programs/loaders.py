@@ -21,7 +21,7 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
-# So many batches are made ready by a loader's workers: few are read, and making more takes long.
+# So many batches are made ready, by as many workers: few are read, and making more takes long.
 MOST_AHEAD = 2
 # Programs fail where a stream without a length ends.
 MOST_BATCHES_OF_STREAM = 256
@@ -75,7 +75,11 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
                     watcher.stop()
                 return iter(())
             _note_few_samples(watcher, self)
+            given = self.num_workers, self.prefetch_factor
+            if self.num_workers and not isinstance(self.dataset, IterableDataset):
+                self.num_workers, self.prefetch_factor = min(self.num_workers, MOST_AHEAD), 1
             iterator = original(self)
+            self.num_workers, self.prefetch_factor = given
             iterator.vramcast_reading = _Reading.begin(watcher, self)
             watcher.data_iterators.add(iterator)
             return iterator
@@ -103,18 +107,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
         return __next__
 
-    def ask_worker(original: Any) -> Any:
-        def _try_put_index(self: Any) -> None:
-            # of a stream, tasks of a worker that has come to its end stay outstanding
-            is_of_stream = self._dataset_kind == loading._DatasetKind.Iterable
-            if is_of_stream or self._tasks_outstanding < MOST_AHEAD:
-                original(self)
-
-        return _try_put_index
-
-    workers = loading._MultiProcessingDataLoaderIter
     with ExitStack() as stack:
-        stack.enter_context(replaced(workers, "_try_put_index", ask_worker))
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
         yield
@@ -172,7 +165,7 @@ def _have_no_more(loader: Any, num_batches: int) -> None:
         "__len__": lambda _: num_batches * loader.batch_size,
         "__reduce_ex__": lambda _, protocol: samples.__reduce_ex__(protocol),
     }
-    shorter = object.__new__(type(type(samples).__name__, (type(samples),), methods))
+    shorter: Any = object.__new__(type(type(samples).__name__, (type(samples),), methods))
     shorter.__dict__.update(samples.__dict__)
     loader.__dict__["dataset"] = shorter
 

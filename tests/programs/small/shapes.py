@@ -238,3 +238,9 @@ match kind:
     case "random-sizes":
         for size in (65536, 8192, 32768, 16384) * 10:
             step(torch.randn(size, 64))
+    case "many-workers":
+        many = DataLoader(data, 8, num_workers=6)
+        batches = iter(many)
+        print(len(batches._workers), "workers of", many.num_workers)
+        for (x,) in batches:
+            step(x)

@@ -5,6 +5,7 @@ Known contents are used. Unknown ones are assumed, and the assumption is noted.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -80,12 +81,16 @@ def draw_mask(x: Tensor) -> Tensor | None:
     """Which elements are nonzero: what a program makes of them then fits together."""
     values = known(x)
     if values is None and 0 < x.numel() <= LARGEST_DRAWN:
-        numbers = drawn((x.numel(),))
-        chosen = numbers.topk(num_nonzero(x), largest=False, sorted=False).indices
-        values = torch.zeros_like(numbers, dtype=x.dtype).index_fill_(0, chosen, 1).view(x.shape)
+        values = _drawn_mask(x.numel(), num_nonzero(x)).to(x.dtype, copy=True).view(x.shape)
         if x.dtype in (torch.bool, torch.uint8):
             set_known(x, values)
     return values
+
+
+@lru_cache(64)
+def _drawn_mask(length: int, num_true: int) -> Tensor:
+    chosen = drawn((length,)).topk(num_true, largest=False, sorted=False).indices
+    return torch.zeros(length, dtype=torch.bool).index_fill_(0, chosen, True)
 
 
 @kernel("nonzero")
