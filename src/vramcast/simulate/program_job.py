@@ -17,7 +17,12 @@ from vramcast.programs.program_run import ProgramRun, counts
 from vramcast.programs.scratch import scratch_folder
 from vramcast.records.phases import PhaseName
 from vramcast.simulate.job import Answer, Job
-from vramcast.simulate.session import FIRST_ALLOCATION_BYTES, OUT_OF_MEMORY_NOTE, Session
+from vramcast.simulate.session import (
+    FIRST_ALLOCATION_BYTES,
+    OUT_OF_MEMORY_NOTE,
+    PROGRAM_SEED,
+    Session,
+)
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.workload import together
 from vramcast.workload.launch_line import LaunchLine, Program, typed_knobs
@@ -112,7 +117,8 @@ class _SimulatedProgram(ProgramRun):
         from vramcast.simulate.same_passes import SamePasses
 
         with ExitStack() as stack:
-            self._recording = stack.enter_context(session.recording(**self._locate))
+            recording = session.recording(**self._locate, seed=PROGRAM_SEED)
+            self._recording = stack.enter_context(recording)
             self._passes = SamePasses(session.device, lambda note: self.watcher.notes.add(note))
             stack.enter_context(self._passes.repeating())
             if self._limited:

@@ -35,6 +35,8 @@ MORE_WHERE_STEPS_DIFFER = 4
 MOST_STEPS_AHEAD = 100
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
 FIRST_ALLOCATION_BYTES = 512
+WORKLOAD_SEED = 0  # as `probe` sets it
+PROGRAM_SEED = 67280421310721  # torch's own, where a program sets none
 MOST_REMARKS, MOST_CHARACTERS = 10, 500
 OUT_OF_MEMORY_NOTE = (
     "the program ran out of memory, caught torch.OutOfMemoryError and went on: "
@@ -84,7 +86,9 @@ class Session:
         self.device.reset()
 
     @contextmanager
-    def recording(self, *, locate: bool = True, locate_all: bool = False) -> Iterator[Recording]:
+    def recording(
+        self, *, locate: bool = True, locate_all: bool = False, seed: int = WORKLOAD_SEED
+    ) -> Iterator[Recording]:
         """Everything in this block runs on the simulated GPU and is recorded.
 
         `locate` finds modules, optimizers and lines of large tensors, `locate_all` of all tensors.
@@ -101,12 +105,12 @@ class Session:
         self.gpu.clear()
         if self.gpu.has_compiled:
             torch_compile.forget()
-        torch.manual_seed(0)
         locations, python_calls = Locations(), PythonCalls(self.device.library)
         ownership = Ownership(self.device.block_ids, locate, python_calls.pause)
         self.gpu.not_counting = python_calls.paused
         with ExitStack() as stack:
             stack.enter_context(patches.installed(self.gpu))
+            torch.manual_seed(seed)
             stack.enter_context(self.device.on())
             if self._has_recorded:
                 gc.collect()  # what is left of the recording before: none may follow, so not there

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vramcast.simulate.kernels.registry import kernel, new
+from vramcast.simulate.kernels.registry import draw_elements, kernel, new
 
 
 @kernel("native_dropout")
@@ -15,6 +15,7 @@ def dropout(x: Tensor, p: float, train: bool | None) -> Any:
     if train is False or p == 0 or x.numel() == 0:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     mask = torch.empty_like(x, dtype=torch.bool)
+    draw_elements(x.numel())
     return torch.empty_like(x), mask
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vramcast.allocator.blocks import round_up
 from vramcast.hardware.calibration.table import minor_version
-from vramcast.simulate.kernels.registry import Target, kernel, new, scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, scratch, take_random
 
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3  # torch's enum SDPBackend
 BACKENDS = {"math": MATH, "flash": FLASH, "efficient": EFFICIENT, "cudnn": CUDNN}
@@ -129,7 +129,10 @@ def _laid_out_like(q: Tensor, width: int) -> Tensor:
 
 
 @kernel("_scaled_dot_product_cudnn_attention")
-def cudnn_forward(q: Tensor, k: Tensor, v: Tensor, compute_log_sumexp: bool) -> Any:
+def cudnn_forward(
+    q: Tensor, k: Tensor, v: Tensor, compute_log_sumexp: bool, dropout_p: float = 0.0
+) -> Any:
+    take_random(q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2])
     seed, offset = new(dtype=torch.int64), new(dtype=torch.int64)
     out = _laid_out_like(q, v.shape[-1])
     shape = (*q.shape[:3], 1) if compute_log_sumexp else (0,)
@@ -186,6 +189,7 @@ def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0) -> Any:
     parts.clear()
     if dropout_p > 0:
         scratch(16)
+        take_random(batch * heads * 32)
     debug_mask = new(0, dtype=q.dtype)
     return out, log_sumexp, None, None, queries, k.shape[2], rng_state, unused, debug_mask
 
@@ -211,8 +215,12 @@ def flash_backward(
 
 # --------------------------------------------------------------------------- memory-efficient
 @kernel("_scaled_dot_product_efficient_attention")
-def efficient_forward(q: Tensor, v: Tensor, compute_log_sumexp: bool) -> Any:
+def efficient_forward(
+    q: Tensor, k: Tensor, v: Tensor, compute_log_sumexp: bool, dropout_p: float = 0.0
+) -> Any:
     batch, heads, queries, _width = q.shape
+    if dropout_p > 0:
+        take_random(batch * heads * queries * k.shape[2])
     out = new(batch, queries, heads, v.shape[-1], dtype=q.dtype).transpose(1, 2)
     rows = round_up(queries, 32) if compute_log_sumexp else 0
     log_sumexp = new(batch, heads, rows, dtype=torch.float32)

@@ -66,6 +66,15 @@ def scratch(*num_bytes: int) -> list[Tensor]:
     return [new(size, dtype=torch.uint8) for size in num_bytes]
 
 
+def draw_elements(count: int, per_thread: int = 4) -> None:
+    """A kernel draws a random number for each of so many elements; a thread makes a few at once."""
+    Target.gpu.device.library.vramcast_draw_elements(count, per_thread)
+
+
+def take_random(count: int) -> None:
+    Target.gpu.device.library.vramcast_take_random(count)
+
+
 def accumulator_dtype(x: Tensor) -> torch.dtype:
     """Sums and statistics are in single precision, or in double if the input is."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32

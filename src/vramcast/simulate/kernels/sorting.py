@@ -10,6 +10,7 @@ from torch import Tensor
 from vramcast.allocator.blocks import round_up
 from vramcast.simulate.kernels.registry import (
     Target,
+    draw_elements,
     kernel,
     known,
     like,
@@ -17,6 +18,7 @@ from vramcast.simulate.kernels.registry import (
     new,
     scratch,
     set_known,
+    take_random,
 )
 
 SINGLE_TILE = 2048  # sorted by one thread block, without scratch memory
@@ -150,5 +152,7 @@ def randperm(n: int, dtype: torch.dtype | None = None) -> Tensor:
     scratch(8)
     key_bytes = 4 if n <= 65536 else 8
     scratch(n * 8, n * key_bytes, n * key_bytes, radix_sort_bytes(n, key_bytes, 8))
+    draw_elements(n, per_thread=2)  # the keys, of two words
+    take_random(n)  # to shuffle equal keys
     set_known(out, drawn((n,)).argsort())
     return out

@@ -258,6 +258,8 @@ static void report_no_error(const Operator& info, const std::vector<IValue>& res
 static void carry_values(const c10::OperatorHandle& op, const Operator& info,
                          c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
   if (info.info_result >= 0) report_no_error(info, results);
+  const auto draw =
+      info.draws == Draws::nothing ? std::nullopt : next_draw(info.draws, arguments);
   if (!worth_computing(info, arguments, results))
     return assume_values(op, info, arguments, results);
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
@@ -272,7 +274,7 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
   values.reserve(arguments.size());
   bool drawn = false;
   const bool computed =
-      compute_values(op, info, arguments, values, drawn) && values.size() == results.size();
+      compute_values(op, info, arguments, draw, values, drawn) && values.size() == results.size();
   for (size_t i = 0; i < results.size(); ++i) {
     const bool aliases = info.result_aliases.size() > i && info.result_aliases[i] >= 0;
     if (!computed || aliases)

@@ -135,6 +135,10 @@ void vramcast_block_ids(const int64_t* addresses, int64_t count, int64_t* ids) {
   for (int64_t i = 0; i < count; ++i) ids[i] = vramcast_block_id(addresses[i]);
 }
 void vramcast_make_gpu_generators(bool makes) { makes_gpu_generators = makes; }
+void vramcast_draw_elements(int64_t count, int64_t per_thread) {
+  if (count) draw_elements(count, per_thread);
+}
+void vramcast_take_random(int64_t count) { gpu_random.take(count); }
 void vramcast_begin_pool(int64_t pool, int64_t stream, bool of_thread) {
   private_pools.begin(pool, stream, of_thread);
 }

@@ -1,28 +1,52 @@
-// The GPU's generator of random numbers, as programs see it: a seed and an offset.
-// torch.compile passes it around; nothing is drawn from it.
+// The GPU's generator of random numbers: a seed, and how many numbers were drawn from it.
 #pragma once
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/GeneratorImpl.h>
 
+#include <atomic>
+
 #include "storages.h"
 
 namespace vramcast {
 
+struct GpuRandom {
+  std::atomic<uint64_t> seed = c10::default_rng_seed_val, offset = 0;
+  // false once something was drawn of which nobody knows how many numbers it took
+  std::atomic<bool> is_known = true;
+
+  void start(uint64_t new_seed, uint64_t new_offset) {
+    seed = new_seed;
+    offset = new_offset;
+    is_known = true;
+  }
+  // Kernels take numbers by fours (CUDAGeneratorImpl::philox_cuda_state).
+  uint64_t take(uint64_t count) { return offset.fetch_add((count + 3) / 4 * 4); }
+};
+inline GpuRandom gpu_random;
+
+// torch.cuda.default_generators: each stands for the one device.
 struct GpuGenerator final : c10::GeneratorImpl {
   GpuGenerator() : GeneratorImpl(device_zero, DispatchKeySet(DispatchKey::CUDA)) {}
-  void set_current_seed(uint64_t seed) override { seed_ = seed; }
-  void set_offset(uint64_t offset) override { offset_ = offset; }
-  uint64_t get_offset() const override { return offset_; }
-  uint64_t current_seed() const override { return seed_; }
-  uint64_t seed() override { return seed_; }
-  void set_state(const c10::TensorImpl&) override {}
+  void set_current_seed(uint64_t seed) override { gpu_random.start(seed, 0); }
+  void set_offset(uint64_t offset) override { gpu_random.offset = offset; }
+  uint64_t get_offset() const override { return gpu_random.offset; }
+  uint64_t current_seed() const override { return gpu_random.seed; }
+  // a seed that nobody can know
+  uint64_t seed() override {
+    gpu_random.is_known = false;
+    return gpu_random.seed;
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    const auto* words = static_cast<const uint64_t*>(state.data());
+    gpu_random.start(words[0], state.numel() >= 16 ? words[1] : 0);
+  }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     const auto state = at::empty({16}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
     auto* words = static_cast<uint64_t*>(state.mutable_data_ptr());
-    words[0] = seed_;
-    words[1] = offset_;
+    words[0] = gpu_random.seed;
+    words[1] = gpu_random.offset;
     return state.getIntrusivePtr();
   }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>&) override {}
@@ -30,7 +54,6 @@ struct GpuGenerator final : c10::GeneratorImpl {
 
  private:
   GpuGenerator* clone_impl() const override { return new GpuGenerator(); }
-  uint64_t seed_ = c10::default_rng_seed_val, offset_ = 0;
 };
 
 // Numbers that the simulated GPU draws on the host leave the host's own generator as it is: a

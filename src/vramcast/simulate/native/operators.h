@@ -20,6 +20,23 @@ namespace vramcast {
 // run_on_host: its CUDA kernel is ordinary code that calls other operators
 enum class Kind : uint8_t { simulate, redispatch, run_on_host };
 
+// What an operator draws from the GPU's generator (drawing.h). A kernel takes numbers for every
+// element (of the first argument) but where it is said otherwise.
+enum class Draws : uint8_t {
+  nothing,
+  whole,  // whole numbers
+  whole_from,
+  whole_to,
+  shares,  // of a range
+  normal,
+  coins,
+  dropout,
+  choices,  // multinomial
+  others,
+  ten,     // numbers, however many elements there are
+  unknown  // how many is not known
+};
+
 struct Operator {
   int32_t name = 0;
   Kind kind = Kind::simulate;
@@ -49,6 +66,7 @@ struct Operator {
   bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
   size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
   bool samples = false;         // draws random numbers; integers are really drawn
+  Draws draws = Draws::nothing;
   bool gives_shares = false;    // numbers between 0 and 1
   bool clamps = false, subtracts = false;
   bool keeps_zeros = false;  // of its first argument: mul, div, and the largest of a row
@@ -106,6 +124,15 @@ static const std::unordered_set<std::string> gemm_names = {"aten::mm",
 static const std::unordered_set<std::string> ranking_names = {
     "aten::topk", "aten::sort",        "aten::argmax",   "aten::argmin", "aten::max",
     "aten::min",  "aten::multinomial", "aten::kthvalue", "aten::median", "aten::mode"};
+
+static const std::unordered_map<std::string, Draws> draws_by_name = {
+    {"aten::random_", Draws::whole},          {"aten::random_.from", Draws::whole_from},
+    {"aten::random_.to", Draws::whole_to},    {"aten::uniform_", Draws::shares},
+    {"aten::normal_", Draws::normal},         {"aten::bernoulli_.float", Draws::coins},
+    {"aten::native_dropout", Draws::dropout}, {"aten::_fused_dropout", Draws::dropout},
+    {"aten::exponential_", Draws::others},    {"aten::geometric_", Draws::others},
+    {"aten::log_normal_", Draws::others},     {"aten::cauchy_", Draws::others},
+    {"aten::bernoulli_.Tensor", Draws::ten},  {"aten::multinomial", Draws::choices}};
 
 static const std::unordered_set<std::string> share_names = {
     "aten::uniform_", "aten::sigmoid", "aten::sigmoid_", "aten::_softmax", "aten::softmax"};
@@ -236,10 +263,15 @@ static Operator describe(const c10::OperatorHandle& op) {
     }
     if (arguments[i].name() == "device") result.device_argument = i;
     if (arguments[i].name() == "layout") result.layout_argument = i;
-    if (arguments[i].name() == "generator") result.samples = true;
+    if (arguments[i].name() == "generator") {
+      result.samples = true;
+      result.draws = Draws::unknown;
+    }
     const bool is_along = result.reduction || full_name == "aten::topk";
     if (is_along && arguments[i].name() == "dim") result.goes_along = i;
   }
+  const auto draws = draws_by_name.find(overload.empty() ? full_name : full_name + "." + overload);
+  if (draws != draws_by_name.end()) result.draws = draws->second;
   for (const auto& ret : schema.returns()) {
     int aliased = -1;
     bool writes = false;

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "generator.h"
+#include "drawing.h"
 #include "operators.h"
 
 namespace vramcast {
@@ -112,7 +112,8 @@ static void forget_values(const at::Tensor& tensor) {
 // Runs the operator on the CPU with the known contents of its arguments, or where it ranks with
 // numbers that are drawn; false when that is not possible.
 static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
-                           c10::ArrayRef<IValue> arguments, Stack& values, bool& drawn) {
+                           c10::ArrayRef<IValue> arguments, const std::optional<Draw>& draw,
+                           Stack& values, bool& drawn) {
   bool all_known = true;
   auto known = [&](const at::Tensor& tensor) -> at::Tensor {
     auto host = known_values(tensor);
@@ -154,6 +155,10 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   }
   try {
     BelowSimulation below;
+    if (draw && draw_as_gpu(info.draws, arguments, *draw, values[0].toTensor())) {
+      values.resize(1);
+      return true;
+    }
     std::optional<DrawnByGpu> gpu;
     if (info.samples) gpu.emplace();
     op.callBoxed(&values);
@@ -161,6 +166,12 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   } catch (const c10::Error&) {
     return false;  // no CPU kernel: the contents stay unknown
   }
+}
+
+// Not the first contents of parameters: nothing depends on them.
+static bool may_be_drawn(const at::Tensor& tensor) {
+  return !c10::isFloatingType(tensor.scalar_type()) ||
+         (!tensor.requires_grad() && may_carry_values(tensor));
 }
 
 static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments,
@@ -187,7 +198,7 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
         known = known && tensor.numel() <= max_computed_elements &&
                 (tensor.numel() == 0 || (block && block->values.defined()) ||
                  (info.scatters && is_uniform(tensor)) ||
-                 (info.samples && !c10::isFloatingType(tensor.scalar_type())));
+                 (info.samples && may_be_drawn(tensor)));
       }
     });
     if (!known) return false;

@@ -22,15 +22,8 @@ DO_NOTHING = (
     "_lazy_init",
     "init",
     "set_device",
-    "manual_seed",
-    "manual_seed_all",
-    "seed",
-    "seed_all",
-    "set_rng_state",
-    "set_rng_state_all",
     "reset_accumulated_memory_stats",
     "ipc_collect",
-    "_lazy_call",
 )
 
 
@@ -48,7 +41,7 @@ def apply(patcher: Patcher) -> None:
     answers: dict[str, Callable[..., Any]] = {
         **_about_the_device(patcher.gpu.model, patcher.gpu.num_devices),
         **_about_memory(patcher.gpu.memory),
-        **_about_random_numbers(),
+        "_lazy_call": lambda call, **_: call(),
         # a function of its own each: torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
     }
@@ -140,14 +133,4 @@ def _about_memory(memory: LiveMemory) -> dict[str, Callable[..., Any]]:
         "reset_max_memory_allocated": memory.reset_peaks,
         "reset_max_memory_cached": memory.reset_peaks,
         "set_per_process_memory_fraction": memory.set_fraction,
-    }
-
-
-def _about_random_numbers() -> dict[str, Callable[..., Any]]:
-    def random_state() -> torch.Tensor:
-        return torch.zeros(16, dtype=torch.uint8, device="cpu")
-
-    return {
-        "get_rng_state": _calls(random_state),
-        "get_rng_state_all": _calls(lambda: [random_state()]),
     }

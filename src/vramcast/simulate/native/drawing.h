@@ -1,0 +1,162 @@
+// Random numbers as torch's CUDA kernels draw them: by seed, thread and how many were drawn before
+// (ATen/native/cuda/DistributionTemplates.h). What a program draws is the same in every run if it
+// gives a seed, or if nobody does.
+#pragma once
+#include <ATen/core/PhiloxRNGEngine.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+
+#include "generator.h"
+#include "operators.h"
+
+namespace vramcast {
+
+using Words = std::array<uint32_t, 4>;
+
+// One kernel's numbers. Every thread makes `per_thread` at once; they are of elements that are
+// `num_threads` apart.
+struct Draw {
+  uint64_t seed, offset;
+  int64_t num_threads, per_thread;
+};
+
+static Draw draw_elements(int64_t count, int64_t per_thread) {
+  constexpr int64_t block = 256;
+  const int64_t most = static_cast<int64_t>(gpu.num_multiprocessors) *
+                       (gpu.max_threads_per_multiprocessor / block) * block;
+  const auto num_threads = std::min(ceil_div(count, block) * block, most);
+  const auto offset = gpu_random.take(ceil_div(count, num_threads * per_thread) * 4);
+  return {gpu_random.seed, offset, num_threads, per_thread};
+}
+
+// random_(from, to): how many whole numbers it chooses from, and the first of them.
+struct WholeNumbers {
+  uint64_t count;
+  int64_t first;
+  bool of_two_words() const { return count >= 1ull << 28; }
+};
+
+static std::optional<WholeNumbers> whole_numbers(Draws draws, c10::ArrayRef<IValue> arguments) {
+  const auto type = arguments[0].toTensor().scalar_type();
+  if (!c10::isIntegralType(type, true)) return std::nullopt;
+  if (draws == Draws::whole_from && arguments[2].isInt()) {
+    const auto first = arguments[1].toInt();
+    return WholeNumbers{static_cast<uint64_t>(arguments[2].toInt()) - first, first};
+  }
+  if (draws == Draws::whole_to) return WholeNumbers{static_cast<uint64_t>(arguments[1].toInt()), 0};
+  if (draws == Draws::whole && type == at::kLong) return WholeNumbers{1ull << 63, 0};
+  return std::nullopt;
+}
+
+// A generator that the program made is one of the host's here (generator.h).
+static bool is_from_own_generator(c10::ArrayRef<IValue> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const IValue& argument) {
+    return argument.isGenerator() && !argument.toGenerator().device().is_cuda();
+  });
+}
+
+// multinomial(probabilities, count, with_replacement): one exponential number for each probability
+// but where several are chosen that may be the same.
+static bool takes_one_for_each(c10::ArrayRef<IValue> arguments) {
+  return !arguments[2].toBool() || arguments[1].toInt() == 1;
+}
+
+// What the operator takes from the generator; nothing where its numbers cannot be told.
+static std::optional<Draw> next_draw(Draws draws, c10::ArrayRef<IValue> arguments) {
+  if (is_from_own_generator(arguments)) return std::nullopt;
+  if (draws == Draws::ten) gpu_random.take(10);
+  if (draws == Draws::unknown || (draws == Draws::choices && !takes_one_for_each(arguments)))
+    gpu_random.is_known = false;
+  if (draws == Draws::ten || draws == Draws::unknown) return std::nullopt;
+  const auto& tensor = arguments[0].toTensor();
+  if (tensor.numel() == 0) return std::nullopt;
+  const auto numbers = whole_numbers(draws, arguments);
+  const bool of_two_words = numbers ? numbers->of_two_words()
+                                    : tensor.scalar_type() == at::kDouble && draws != Draws::dropout;
+  const auto draw = draw_elements(tensor.numel(), of_two_words ? 2 : 4);
+  return gpu_random.is_known ? std::optional<Draw>(draw) : std::nullopt;
+}
+
+template <typename Number, typename Make>
+static at::Tensor draw_numbers(const Draw& draw, at::IntArrayRef sizes, const Make& make) {
+  const auto numbers = at::empty(sizes, c10::CppTypeToScalarType<Number>::value);
+  auto* const first_number = numbers.template mutable_data_ptr<Number>();
+  const auto count = numbers.numel(), stride = draw.num_threads * draw.per_thread;
+  for (int64_t begin = 0; begin < count; begin += stride) {
+    for (int64_t thread = 0; thread < std::min(draw.num_threads, count - begin); ++thread) {
+      at::Philox4_32 engine(draw.seed, thread, draw.offset / 4 + begin / stride);
+      const Words words = {engine(), engine(), engine(), engine()};
+      const std::array<Number, 4> made = make(words);
+      for (int64_t i = 0; i < draw.per_thread; ++i) {
+        const auto place = begin + thread + i * draw.num_threads;
+        if (place < count) first_number[place] = made[i];
+      }
+    }
+  }
+  return numbers;
+}
+
+static at::Tensor draw_whole(const Draw& draw, at::IntArrayRef sizes, const WholeNumbers& of) {
+  return draw_numbers<int64_t>(draw, sizes, [&](const Words& words) {
+    std::array<int64_t, 4> made{};
+    for (int i = 0; i < draw.per_thread; ++i) {
+      const uint64_t word = draw.per_thread == 2
+                                ? static_cast<uint64_t>(words[2 * i]) << 32 | words[2 * i + 1]
+                                : words[i];
+      made[i] = static_cast<int64_t>(word % of.count) + of.first;
+    }
+    return made;
+  });
+}
+
+// cuRAND's: more than 0, at most 1
+static float as_share(uint32_t word) { return word * 0x1p-32f + 0x1p-33f; }
+
+static at::Tensor draw_shares(const Draw& draw, at::IntArrayRef sizes) {
+  return draw_numbers<float>(draw, sizes, [](const Words& words) {
+    return std::array<float, 4>{as_share(words[0]), as_share(words[1]), as_share(words[2]),
+                                as_share(words[3])};
+  });
+}
+
+static at::Tensor draw_normal(const Draw& draw, at::IntArrayRef sizes) {
+  return draw_numbers<float>(draw, sizes, [](const Words& words) {
+    std::array<float, 4> made{};
+    for (int i = 0; i < 4; i += 2) {
+      const float angle = as_share(words[i + 1]) * static_cast<float>(2 * M_PI);
+      const float length = std::sqrt(-2 * std::log(as_share(words[i])));
+      made[i] = length * std::sin(angle);
+      made[i + 1] = length * std::cos(angle);
+    }
+    return made;
+  });
+}
+
+// Writes what the operator draws to `host`; false where that cannot be told.
+static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw& draw,
+                        const at::Tensor& host) {
+  if (!host.is_contiguous() || host.scalar_type() == at::kDouble) return false;
+  if (const auto numbers = whole_numbers(draws, arguments)) {
+    host.copy_(draw_whole(draw, host.sizes(), *numbers));
+    return true;
+  }
+  if (draws == Draws::coins) {
+    host.copy_(draw_shares(draw, host.sizes()).lt(static_cast<float>(arguments[1].toDouble())));
+    return true;
+  }
+  if (draws != Draws::shares && draws != Draws::normal) return false;
+  const auto first = arguments[1].toDouble(), second = arguments[2].toDouble();
+  if (draws == Draws::normal) {
+    host.copy_(draw_normal(draw, host.sizes()).mul_(second).add_(first));
+    return true;
+  }
+  host.copy_(draw_shares(draw, host.sizes()).mul_(second - first).add_(first));
+  host.masked_fill_(host.eq(second), first);  // the upper limit is not among them
+  return true;
+}
+
+}  // namespace vramcast
