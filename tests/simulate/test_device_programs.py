@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-FILES = ("device_programs.py", "error_programs.py", "library_programs.py", "value_programs.py")
+FILES = (
+    "device_programs.py",
+    "drawing_programs.py",
+    "error_programs.py",
+    "library_programs.py",
+    "value_programs.py",
+)
 
 
 def names(file: str) -> list[str]:

@@ -132,7 +132,8 @@ def _laid_out_like(q: Tensor, width: int) -> Tensor:
 def cudnn_forward(
     q: Tensor, k: Tensor, v: Tensor, compute_log_sumexp: bool, dropout_p: float = 0.0
 ) -> Any:
-    take_random(q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2])
+    if dropout_p > 0:
+        take_random(q.shape[:3].numel() * k.shape[2])
     seed, offset = new(dtype=torch.int64), new(dtype=torch.int64)
     out = _laid_out_like(q, v.shape[-1])
     shape = (*q.shape[:3], 1) if compute_log_sumexp else (0,)
@@ -220,7 +221,7 @@ def efficient_forward(
 ) -> Any:
     batch, heads, queries, _width = q.shape
     if dropout_p > 0:
-        take_random(batch * heads * queries * k.shape[2])
+        take_random(q.shape[:3].numel() * k.shape[2])
     out = new(batch, queries, heads, v.shape[-1], dtype=q.dtype).transpose(1, 2)
     rows = round_up(queries, 32) if compute_log_sumexp else 0
     log_sumexp = new(batch, heads, rows, dtype=torch.float32)

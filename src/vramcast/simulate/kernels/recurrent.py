@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from vramcast.simulate.kernels.recurrent_workspace import Recurrent, reserve_bytes, workspace_bytes
-from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch, take_random
 
 # threads of a multiprocessor, and the random state of each
 DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
@@ -88,6 +88,7 @@ def forward(
 ) -> Any:
     if train and others["dropout"]:
         _make_dropout_state()
+        take_random(1)
     x = _time_first(x, batch_first)
     described = _describe(x, others, train)
     states, width = described.layers * described.directions, others["proj_size"] or described.hidden

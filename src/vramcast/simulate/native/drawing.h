@@ -74,9 +74,9 @@ static std::optional<Draw> next_draw(Draws draws, c10::ArrayRef<IValue> argument
   if (draws == Draws::ten || draws == Draws::unknown) return std::nullopt;
   const auto& tensor = arguments[0].toTensor();
   if (tensor.numel() == 0) return std::nullopt;
+  const bool is_double = tensor.scalar_type() == at::kDouble && draws != Draws::dropout;
   const auto numbers = whole_numbers(draws, arguments);
-  const bool of_two_words = numbers ? numbers->of_two_words()
-                                    : tensor.scalar_type() == at::kDouble && draws != Draws::dropout;
+  const bool of_two_words = numbers ? numbers->of_two_words() : is_double;
   const auto draw = draw_elements(tensor.numel(), of_two_words ? 2 : 4);
   return gpu_random.is_known ? std::optional<Draw>(draw) : std::nullopt;
 }

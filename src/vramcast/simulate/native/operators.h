@@ -132,6 +132,7 @@ static const std::unordered_map<std::string, Draws> draws_by_name = {
     {"aten::native_dropout", Draws::dropout}, {"aten::_fused_dropout", Draws::dropout},
     {"aten::exponential_", Draws::others},    {"aten::geometric_", Draws::others},
     {"aten::log_normal_", Draws::others},     {"aten::cauchy_", Draws::others},
+    {"aten::_standard_gamma", Draws::ten},    {"aten::rrelu_with_noise", Draws::others},
     {"aten::bernoulli_.Tensor", Draws::ten},  {"aten::multinomial", Draws::choices}};
 
 static const std::unordered_set<std::string> share_names = {
@@ -228,7 +229,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (full_name == "aten::fill_" && overload == "Scalar") result.filled_with = 1;
   if (full_name == "aten::masked_fill_" && overload == "Scalar") result.filled_with = 2;
   result.is_of_torch = full_name.rfind("aten::", 0) == 0;
-  result.transposes = full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
+  result.transposes =
+      full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);

@@ -1,0 +1,74 @@
+"""Random numbers on the simulated GPU are those of an H200: run by test_device_programs.py.
+
+python tests/simulate/drawing_programs.py
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from program_device import run_programs
+
+# isort: split
+# the device is loaded before torch
+import torch
+
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+sys.path.insert(0, str(RECORDINGS))
+import random_cases as cases  # noqa: E402
+import record_random  # noqa: E402
+
+
+def _recorded() -> list[dict[str, Any]]:
+    lines = (RECORDINGS / "h200-torch-2.11-random.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def numbers_that_are_drawn_are_those_that_a_gpu_draws() -> None:
+    for line in _recorded():
+        if line["case"] not in cases.NUMBERS:
+            continue
+        cases.start(line["offset"])
+        found = record_random.described(cases.NUMBERS[line["case"]]())
+        assert found.get("crc32") == line.get("crc32"), line["case"]
+        # sines and logarithms are rounded in other ways there
+        is_near = [abs(a - b) <= 1e-5 for a, b in zip(found["ends"], line["ends"], strict=True)]
+        assert all(is_near), (line["case"], found["ends"], line["ends"])
+        if "sum" in found:
+            assert abs(found["sum"] - line["sum"]) <= 1e-3, (line["case"], found["sum"])
+
+
+def the_generator_goes_as_far_as_on_a_gpu() -> None:
+    wrong = []
+    for line in _recorded():
+        cases.start(line["offset"])
+        {**cases.NUMBERS, **cases.AMOUNTS}[line["case"]]()
+        if (taken := cases.num_taken(line["offset"])) != line["taken"]:
+            wrong.append((line["case"], taken, line["taken"]))
+    assert not wrong, wrong
+
+
+def a_checkpointed_part_draws_the_same_numbers_again() -> None:
+    drawn = []
+
+    def part(x: torch.Tensor) -> torch.Tensor:
+        drawn.append(torch.randint(1000, (8,), device="cuda").tolist())
+        return x.sin()
+
+    x = torch.ones(4, device="cuda", requires_grad=True)
+    for _ in range(2):
+        torch.utils.checkpoint.checkpoint(part, x, use_reentrant=False).sum().backward()
+    assert drawn[0] == drawn[1] != drawn[2] == drawn[3], drawn
+
+
+def what_a_generator_of_the_program_draws_leaves_the_gpus_as_it_is() -> None:
+    cases.start(0)
+    torch.randint(10, (8,), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    assert cases.num_taken(0) == 0
+
+
+if __name__ == "__main__":
+    run_programs()
