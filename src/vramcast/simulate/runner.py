@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from vramcast.errors import UsageError, VramcastError, WorkloadError
+from vramcast.errors import VramcastError, WorkloadError
 from vramcast.processes import kept
 from vramcast.processes.ask import FailureKind, ForkServer, TaskFailed
+from vramcast.units import check_timeout
 
 TASK = "vramcast.simulate.worker:answer"
 IMPORT_TASK = "vramcast.simulate.worker:import_libraries"
@@ -143,12 +144,7 @@ def simulate(
 ) -> dict[str, Any]:
     """The answer, with the seconds that it took. `on_output` gets what a program prints;
     `meanwhile` is called while the other process works."""
-    # also refuses NaN, which compares false with everything
-    if not timeout_seconds > 0:
-        raise UsageError(
-            f"The time limit --timeout must be positive, not {timeout_seconds:g} s.",
-            "For example --timeout 300.",
-        )
+    check_timeout(timeout_seconds)
     # not above: a command starts its worker process as soon as this module is imported
     from vramcast.workload import parse_reference
 

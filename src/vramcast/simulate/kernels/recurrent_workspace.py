@@ -2,7 +2,7 @@
 
 Deduced from networks measured on an H200 (cuDNN 9.19): fp32, bf16 and fp16, one and two directions,
 one to five layers, with and without dropout. Of 1,960 with packed samples all but 8 are within 64
-bytes, of 315 whose samples are equally long 274 within 160 (benchmarks/libraries).
+bytes, of 366 whose samples are equally long all but 3 within 256 (benchmarks/libraries).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 KEPT_ACTIVATIONS = {"RNN": 1, "GRU": 6, "LSTM": 5}
 # of packed samples, of each layer in one direction: states beside the gates, and beside the results
 PACKED_STATES = {"RNN": (1, 1), "GRU": (3, 1), "LSTM": (6, 3)}
-MOST_STEPS_OF_GATES = 256  # at a time, of packed samples in one direction
+MOST_STEPS_OF_GATES = 256  # at a time, in one direction
 # Up to this hidden size, forward and backward, torch asks for the kernel that keeps its weights on
 # chip; cuDNN has it for fp32 and fp16.
 MAX_SMALL_HIDDEN = {"RNN": (384, 256), "GRU": (192, 128), "LSTM": (192, 128)}
+# of that kernel a step, without and with gradients
+SMALL_STATES = {"RNN": (4, 9), "GRU": (12, 14), "LSTM": (16, 16)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,20 +100,14 @@ def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
     if r.is_packed:
         return total + _packed_elements(r) * r.item_bytes
     total += 8 * r.batch  # lengths
-    if not r.is_bidirectional:  # an input wider than the state needs wider buffers
-        total += _wider(r) * r.feature_bytes
     is_small = r.is_persistent or (
         (r.item_bytes == 4 or r.is_half) and r.hidden <= MAX_SMALL_HIDDEN[r.kind][backward]
     )
-    if is_small and r.kind == "LSTM":
-        num_states = 16 * r.steps - (6 if r.is_bidirectional else 2) * r.layers
-        return total + _gates_bytes(r) + num_states * r.state_bytes
     # two phases that share memory; without gradients there is the first only
-    gates = _gates_bytes(r) + _dropout_elements(r) * r.item_bytes
-    total += max(gates, _results_bytes(r, is_small)) if r.is_training else gates
+    total += max(_gates_bytes(r, is_small), _results_bytes(r, is_small) if r.is_training else 0)
     if is_small:
-        num_states = (9 if r.kind == "RNN" else 14) * r.steps
-        total += (num_states + (0 if r.is_bidirectional else r.layers)) * r.state_bytes
+        num_states = SMALL_STATES[r.kind][r.is_training] * r.steps
+        total += (num_states + (2 - r.directions) * r.layers) * r.state_bytes
     return total
 
 
@@ -137,10 +133,6 @@ def _dropout_elements(r: Recurrent) -> int:
     return is_there * r.all_steps * r.hidden
 
 
-def _wider(r: Recurrent) -> int:
-    return max(0, r.input_size - r.hidden)
-
-
 def _passed_steps(r: Recurrent) -> int:
     """In one direction layers pass on their results in chunks."""
     if r.layers == 1:
@@ -149,25 +141,33 @@ def _passed_steps(r: Recurrent) -> int:
     return min(r.steps, r.layers * chunk + max(8, chunk))
 
 
-def _gates_bytes(r: Recurrent) -> int:
+def _gates_bytes(r: Recurrent, is_small: bool) -> int:
     """All gates of one layer, its result and its input; with two directions two more results."""
-    num_results = r.gates + (3 if r.is_bidirectional else 1)
-    num_features = num_results * r.result_width + r.input_size
-    return r.feature_bytes * num_features + r.num_states * r.layers * r.state_bytes
+    steps = r.steps if is_small or r.is_bidirectional else min(r.steps, MOST_STEPS_OF_GATES)
+    total = r.gates * steps * r.directions * r.state_bytes
+    total += r.feature_bytes * ((3 if r.is_bidirectional else 1) * r.result_width + r.input_size)
+    num_states, is_lstm = r.num_states, r.kind == "LSTM"
+    if is_small and is_lstm:
+        num_states -= 3 * r.directions
+    if not r.is_training and (r.kind == "RNN" or is_small and not is_lstm):
+        num_states -= 2 * r.directions
+    beside = _dropout_elements(r) * r.item_bytes
+    if r.is_training and not r.is_bidirectional and not (is_small and is_lstm):
+        beside = max(beside, max(0, r.input_size - r.hidden) * r.feature_bytes)
+    return total + num_states * r.layers * r.state_bytes + beside
 
 
 def _results_bytes(r: Recurrent, is_small: bool) -> int:
     """Inputs with their gradients, and results, passed on between layers whole or in chunks."""
-    num_results = 5 if r.is_bidirectional else 4
-    total = r.feature_bytes * (2 * r.input_size + num_results * r.result_width)
-    if r.layers > 1 and (r.is_bidirectional or is_small):
-        total += r.feature_bytes * r.result_width
-    else:
-        total += (_passed_steps(r) - r.steps) * r.state_bytes
-    if r.is_bidirectional:
-        total += 4 * _wider(r) * r.feature_bytes
+    is_small_lstm = is_small and r.kind == "LSTM"
+    num_results = 5 if r.is_bidirectional else 0 if is_small_lstm else 4
+    wider = max(0, r.input_size - (r.result_width if is_small_lstm else r.hidden))
+    features = 2 * r.input_size + num_results * r.result_width + wider * r.directions**2
     num_states = r.num_states + (r.kind == "LSTM") * r.directions
-    return total + num_states * r.layers * r.state_bytes
+    total = r.feature_bytes * features + num_states * r.layers * r.state_bytes
+    if r.layers > 1 and (r.is_bidirectional or is_small):
+        return total + r.feature_bytes * r.result_width
+    return total + (_passed_steps(r) - r.steps) * r.state_bytes
 
 
 def _power_of_two_below(number: int) -> int:

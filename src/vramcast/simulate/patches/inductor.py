@@ -85,7 +85,7 @@ def apply(patcher: Patcher) -> None:
             self._dynamic_scale_rblock()
 
     def bench(self: Any, launcher: Any, *arguments: Any, **options: Any) -> float:
-        """As InductorBenchmarker: once without and then with its buffer, as often as it likes."""
+        """As benchmark_gpu."""
         before = library.vramcast_begin_kernel(b"inductor::timing")  # no work of the step
         try:
             with patcher.gpu.compiling():
