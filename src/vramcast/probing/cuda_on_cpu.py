@@ -119,6 +119,7 @@ def cuda_means_cpu() -> Iterator[None]:
     default_device = torch.set_default_device
     try:
         torch_cuda.apply(patcher)
+        patcher.put(torch.cuda, "default_generators", (torch._C.Generator(),))
         for name in NVTX:
             patcher.put(torch.cuda.nvtx, name, lambda *_, **__: None)
         for name, answer in {
