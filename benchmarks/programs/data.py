@@ -293,7 +293,7 @@ def _boxes(folder: Path) -> None:
     box = [40, 40, 120, 100]
     corners = [40, 40, 160, 40, 160, 140, 40, 140]
     (folder / "annotations").mkdir(parents=True, exist_ok=True)
-    for part, count in (("train2017", 48), ("val2017", 12)):
+    for part, count in (("train2017", 96), ("val2017", 12)):
         (folder / part).mkdir(exist_ok=True)
         for number in range(count):
             pixels = chosen.integers(0, 255, (height, width, 3), dtype=numpy.uint8)

@@ -68,4 +68,5 @@ COMMITS = {
     "yaodongyu/TRADES": "6e8e11b7c281371c2f027ffadfbaea80361f09de",
     "lucidrains/minGRU-pytorch": "38b26e119a2e85e70ea53825dc09b91b021afa06",
     "XinJingHao/DRL-Pytorch": "83486646f12d44e4e94a834e495b81a8f2710055",
+    "facebookresearch/vicreg": "4e12602fd495af83efd1631fbe82523e6db092e0",
 }

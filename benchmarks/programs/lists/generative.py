@@ -119,4 +119,11 @@ PROGRAMS = [
         "python train_srresnet.py",
         (("train_images.json", "lists/train_images.json"),),
     ),
+    Listed(
+        "ignite_dcgan",
+        "pytorch/ignite",
+        "examples/gan",
+        "python dcgan.py --dataset fake --dataroot DATA --epochs 2 "
+        "--output-dir DATA/out/ignite_dcgan",
+    ),
 ]

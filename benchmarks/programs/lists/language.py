@@ -215,7 +215,12 @@ PROGRAMS = [
                 ("THUCNews/saved_dict", "out"),
             ),
         )
-        for name, model in (("convolutions", "TextCNN"), ("recurrent", "TextRNN_Att"))
+        for name, model in (
+            ("convolutions", "TextCNN"),
+            ("recurrent", "TextRNN_Att"),
+            ("attention", "Transformer"),
+            ("deep_pyramid", "DPCNN"),
+        )
     ),
     Listed("minGRU-pytorch", "lucidrains/minGRU-pytorch", ".", "python train.py", ENCYCLOPEDIA),
 ]

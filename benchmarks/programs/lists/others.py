@@ -119,4 +119,5 @@ PROGRAMS = [
         (("pytorch/data/modelnet40_ply_hdf5_2048", "solids"),),
     ),
     Listed("sac_pendulum", "XinJingHao/DRL-Pytorch", "5.2 SAC-Continuous", "python main.py"),
+    Listed("ppo_cartpole", "XinJingHao/DRL-Pytorch", "3.1 PPO-Discrete", "python main.py"),
 ]

@@ -229,4 +229,43 @@ PROGRAMS = [
         "python train_mnist.py --fname fgsm.pth",
         (("mnist-data/MNIST", "MNIST"),),
     ),
+    Listed(
+        "fabric_folds",
+        LIGHTNING,
+        "examples/fabric/kfold_cv",
+        "python train_fabric.py --epochs 2",
+        (("Datasets/MNIST", "MNIST"),),
+    ),
+    Listed(
+        "spiking_clothes",
+        "fangwei123456/spikingjelly",
+        ".",
+        "python -m spikingjelly.activation_based.examples.conv_fashion_mnist -T 4 -b 128 "
+        "-epochs 2 -data-dir DATA/clothes -out-dir DATA/out/spiking -amp -opt sgd -j 2",
+    ),
+    *(
+        Listed(
+            f"collection_{name}",
+            "aladdinpersson/Machine-Learning-Collection",
+            "ML/Pytorch/Basics",
+            f"python {script}.py",
+            (("ML/Pytorch/Basics/dataset/MNIST", "MNIST"),),
+        )
+        for name, script in (("two_way_lstm", "pytorch_bidirectional_lstm"),)
+    ),
+    Listed(
+        "continual_replay",
+        "GMvandeVen/continual-learning",
+        ".",
+        "python main.py --experiment=splitMNIST --scenario=class --replay=generative",
+        (("store/datasets/MNIST/MNIST", "MNIST"),),
+    ),
+    Listed(
+        "vicreg",
+        "facebookresearch/vicreg",
+        ".",
+        "torchrun --nproc_per_node=1 main_vicreg.py --data-dir DATA/pictures "
+        "--exp-dir DATA/out/vicreg --arch resnet50 --epochs 20 --batch-size 32 --base-lr 0.3 "
+        "--mlp 2048-2048-2048 --num-workers 2",
+    ),
 ]
