@@ -244,8 +244,9 @@ def _efficient_workspace_bytes(shape: Sequence[int], keys: int, dtype: torch.dty
     else:
         rows, columns = (64, 64) if small_memory else (128, 64)
     num_floats = -(-queries // rows) * -(-width // columns) * (rows * columns + 4)
-    if half and width > rows:
-        num_floats += -(-keys // 64) * 2 * 64 * round_up(width, rows)
+    if half and width > rows:  # the keys are split into so few parts that at most 200 run at once
+        parts = max(1, min(-(-keys // 64), 200 // (batch * heads)))
+        num_floats += parts * 2 * 64 * round_up(width, rows)
     return batch * heads * round_up(num_floats, 4) * 4
 
 
@@ -262,6 +263,7 @@ def efficient_backward(
 ) -> Any:
     """`packed`: how many sequences lie one after the other, and the longest queries and keys."""
     batch, heads, queries, width = q.shape
+    grad = grad.transpose(1, 2).contiguous().transpose(1, 2)
     grads = [
         new(b, t, h, d, dtype=q.dtype).transpose(1, 2) for b, h, t, d in (q.shape, k.shape, v.shape)
     ]

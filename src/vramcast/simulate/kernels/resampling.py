@@ -29,7 +29,10 @@ def _dense(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=layout if is_wide else torch.contiguous_format)
 
 
-@kernel(*(f"{name}{rank}d" for name in NEAREST for rank in (1, 2, 3)))
+@kernel(
+    *(f"{name}{rank}d" for name in NEAREST for rank in (1, 2, 3)),
+    *(f"_{name}_aa" for name in (COPIED, "upsample_bicubic2d")),
+)
 def nearest(x: Tensor, output_size: Sequence[int], **_others: Any) -> Tensor:
     out = new(*x.shape[:2], *output_size, dtype=x.dtype, memory_format=_layout(x))
     _dense(x)

@@ -53,7 +53,12 @@ def sort(
     length = x.shape[dim] if x.dim() else 1
     values, indices = like(metas[0]), like(metas[1])
     if x.numel():
+        # rows that do not lie together are copied, and so is what comes of them
+        is_apart = length > 4096 and x.stride(dim) != 1
+        again = (values.nbytes, indices.nbytes) if values.stride(dim) != 1 else ()
+        copies = scratch(x.nbytes, *again) if is_apart else []
         _use_sort_scratch(x.numel(), length, x.element_size())
+        copies.clear()
         _set_order(values, indices, x, dim, descending)
     return values, indices
 

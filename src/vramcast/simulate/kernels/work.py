@@ -124,7 +124,9 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
     x, weight, is_backward = named["x"], named["weight"], name.endswith("backward")
     result = named["grad"] if is_backward else result
     is_transposed = bool(named.get("transposed")) or "transpose" in name
-    of_data, of_weight = map(bool, named["wanted"][:2]) if is_backward else (False, False)
+    of_data, of_weight = (
+        map(bool, named.get("wanted", (1, 1))[:2]) if is_backward else (False, False)
+    )
     small = x if is_transposed else result
     groups = max(1, int(named.get("groups") or 1))
     if "depthwise" in name:
@@ -158,7 +160,7 @@ def _moved_by_convolution(name: str, named: Mapping[str, Any], result: Any) -> f
     """Forward and each gradient go once through input, result and weight."""
     is_backward = name.endswith("backward")
     tensors = named["x"], named["weight"], named["grad"] if is_backward else result
-    passes = sum(map(bool, named["wanted"][:2])) if is_backward else 1
+    passes = sum(map(bool, named.get("wanted", (1, 1))[:2])) if is_backward else 1
     return float(passes * sum(t.numel() * t.element_size() for t in tensors))
 
 
