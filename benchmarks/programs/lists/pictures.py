@@ -243,15 +243,12 @@ PROGRAMS = [
         "python -m spikingjelly.activation_based.examples.conv_fashion_mnist -T 4 -b 128 "
         "-epochs 2 -data-dir DATA/clothes -out-dir DATA/out/spiking -amp -opt sgd -j 2",
     ),
-    *(
-        Listed(
-            f"collection_{name}",
-            "aladdinpersson/Machine-Learning-Collection",
-            "ML/Pytorch/Basics",
-            f"python {script}.py",
-            (("ML/Pytorch/Basics/dataset/MNIST", "MNIST"),),
-        )
-        for name, script in (("two_way_lstm", "pytorch_bidirectional_lstm"),)
+    Listed(
+        "collection_two_way_lstm",
+        "aladdinpersson/Machine-Learning-Collection",
+        "ML/Pytorch/Basics",
+        "python pytorch_bidirectional_lstm.py",
+        (("ML/Pytorch/Basics/dataset/MNIST", "MNIST"),),
     ),
     Listed(
         "continual_replay",
