@@ -139,16 +139,17 @@ def of_tasks() -> Callable[[], torch.Tensor]:
     return step_of(lambda s=s: case(*s) for n, s in enumerate(sizes) if n % 2 == 0)
 
 
+def sound(dtype: torch.dtype, batch: int, length: int, *more: int) -> None:
+    inside, outside, kernel, stride, groups = more
+    x = normal(batch, inside, length, dtype=dtype)
+    w = normal(outside, inside // groups, kernel, dtype=dtype)
+    y = F.conv1d(x, w, None, stride, kernel // 2 if groups > 1 else 0, 1, groups)
+    for wanted in (x, w):
+        torch.autograd.grad(y, wanted, torch.ones_like(y), retain_graph=True)
+
+
 def lines() -> Callable[[], torch.Tensor]:
     """Convolutions of sound: the first layers of wav2vec, and its long filters in groups."""
-
-    def case(dtype: torch.dtype, batch: int, length: int, *more: int) -> None:
-        inside, outside, kernel, stride, groups = more
-        x = normal(batch, inside, length, dtype=dtype)
-        w = normal(outside, inside // groups, kernel, dtype=dtype)
-        y = F.conv1d(x, w, None, stride, kernel // 2 if groups > 1 else 0, 1, groups)
-        for wanted in (x, w):
-            torch.autograd.grad(y, wanted, torch.ones_like(y), retain_graph=True)
 
     long = product((FP32, BF16), (1, 2, 3, 4, 6, 8, 16), (99, 249, 399, 599, 749, 999))
     groups = ((768, 768, 128, 1, 16), (1024, 1024, 128, 1, 16), (512, 512, 95, 1, 16))
@@ -157,4 +158,10 @@ def lines() -> Callable[[], torch.Tensor]:
     for dtype, batch, length in product((FP32, BF16), (2, 4, 12), (4, 8, 15)):
         for layer, down in zip(first, (1, 5, 80), strict=True):
             cases.append((dtype, batch, 16_000 * length // down, *layer))
-    return step_of(lambda s=s: case(*s) for s in cases)
+    return step_of(lambda s=s: sound(*s) for s in cases)
+
+
+def long_filters() -> Callable[[], torch.Tensor]:
+    """Of usual lengths and batches, where cuDNN's choice jumps."""
+    sizes = product((FP32, BF16), (2, 4, 8), (149, 249, 399, 499, 749), (768, 1024))
+    return step_of(lambda s=s: sound(*s, s[-1], 128, 1, 16) for s in sizes)

@@ -210,7 +210,7 @@ def pooled() -> Callable[[], Any]:
 
 def enlarged(*, size: int) -> Callable[[], Any]:
     """Resampled by many factors: gradients of several pixels are added to one."""
-    most = MOST_BYTES // (16 if size >= 8 else 64)  # many additions to one take long
+    most = MOST_BYTES // (16 if size >= 8 else 64 if size > 1 else 512)  # additions to one are slow
 
     def cases(batch: int, channels: int, dtype: torch.dtype) -> Iterator[Case]:
         x = normal(batch, channels, size, size, dtype=dtype)

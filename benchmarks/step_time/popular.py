@@ -69,9 +69,9 @@ IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "video_mc3": ("mc3_18", 16, {"size": 112}),
     },
     "later": {
-        "maxvit": ("maxvit_t", 64, {}),
-        "video_mvit": ("mvit_v2_s", 8, {}),
-        "video_s3d_fp32": ("s3d", 12, PLAIN),
+        "maxvit": ("maxvit_t", 128, {}),
+        "video_mvit": ("mvit_v2_s", 16, {}),
+        "video_s3d_fp32": ("s3d", 24, PLAIN),
         "lraspp": ("lraspp_mobilenet_v3_large", 48, {"size": 512}),
     },
 }
@@ -145,7 +145,7 @@ TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
         "mbart": (
             "MBartForConditionalGeneration",
             {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "vocab_size": 50_000},
-            *(48, 256),
+            *(128, 256),
         ),
     },
 }
@@ -253,7 +253,7 @@ def masked_images() -> Step:
     from transformers import ViTMAEConfig, ViTMAEForPreTraining
 
     model = ViTMAEForPreTraining(ViTMAEConfig()).cuda()
-    x = torch.randn(160, 3, 224, 224, device="cuda")
+    x = torch.randn(320, 3, 224, 224, device="cuda")
     return training(model, lambda: model(x).loss)
 
 
@@ -323,8 +323,8 @@ OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
         "videomae": videomae,
     },
     "later": {
-        "beit": lambda: images_of("Beit", 128),
-        "siglip": lambda: pairs("Siglip", 192, 64),
+        "beit": lambda: images_of("Beit", 192),
+        "siglip": lambda: pairs("Siglip", 288, 64),
         "spectrograms": spectrograms,
         "masked_images": masked_images,
         "super_resolution": super_resolution,
