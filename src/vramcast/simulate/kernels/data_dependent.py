@@ -99,12 +99,12 @@ def nonzero(x: Tensor) -> Tensor:
     values = draw_mask(x)
     count = new(dtype=torch.int32)
     n = x.numel()
-    scratch(1 if n <= 4096 else 255 + 256 * 8 * min(-(-n // 4096), 1320))
+    scratch(1 if n <= 4096 else 21503)
     positions = None if values is None else values.nonzero()
     length = num_nonzero(x) if positions is None else positions.shape[0]
     out = new(x.dim(), length, dtype=torch.int64).t()
     if length:
-        scratch(1023)
+        scratch(1023 + 256 * ((n - 1) // 131072))
     if positions is not None:
         set_known(out, positions)
     del count
