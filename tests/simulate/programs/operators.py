@@ -392,3 +392,15 @@ def prune():
     m = nn.Linear(W, W)
     prune.l1_unstructured(m, "weight", 0.3)
     return train(m, lambda m: m(r(4, W)).mean())
+
+
+def torch_makes_them_of_others():
+    """Small ones, whose contents could be known: torch's own code would look at them."""
+    w = nn.ParameterList([nn.Parameter(torch.randn(10, 4))])
+
+    def f(w):
+        mantissa, exponent = torch.frexp(w[0])
+        solution = torch.linalg.lstsq(w[0], torch.randn(10, 2, device="cuda")).solution
+        return (torch.ldexp(mantissa, exponent) - w[0]).mean() + solution.mean()
+
+    return train(w, f)

@@ -142,16 +142,48 @@ def svd(A: Tensor, full_matrices: bool = False, compute_uv: bool = True) -> tupl
     return u, s, vh
 
 
+def _reflect(matrix: Tensor) -> None:
+    """geqrf, one matrix after the other, or all small ones by pointers."""
+    rows, columns = matrix.shape[-2:]
+    batch = _size_of(matrix)[1]
+    info = scratch(4)
+    if batch >= max(2, rows // 16):
+        scratch(8 * batch, 8 * batch)
+    else:
+        scratch((4096 * max(columns, 256) + 2097280) * matrix.element_size() // 4)
+    del info
+
+
+@kernel("linalg_lstsq")
+def lstsq(x: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+    """By QR, which is applied to the other side."""
+    rows, columns = x.shape[-2:]
+    n, batch = _size_of(x)
+    info = new(batch, dtype=torch.int32)
+    vectors = b if b.dim() == x.dim() else b[..., None]
+    solved = new(*x.shape[:-2], vectors.shape[-1], max(rows, columns), dtype=x.dtype).mT
+    factors = scratch(x.nbytes, n * batch * x.element_size())
+    _reflect(x)
+    scratch((3 * rows * n + 66560) * x.element_size())
+    del factors
+    residuals = (
+        solved[..., columns:, :].square().sum(-2) if rows > columns else new(0, dtype=b.dtype)
+    )
+    check_errors(info, x.dim() == 2)
+    solution = solved[..., :columns, :]
+    empty = new(0, dtype=torch.int64), new(0, dtype=b.dtype)
+    return solution if vectors is b else solution[..., 0], residuals, *empty
+
+
 @kernel("linalg_qr")
 def qr(A: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
     q, r = (like(each) for each in meta_result(torch.ops.aten.linalg_qr.default, A, mode))
-    rows, columns = A.shape[-2:]
+    rows = A.shape[-2]
     n, batch = _size_of(A)
     scales = scratch(n * batch * A.element_size())
     unit = A.element_size() // 4
+    _reflect(A)
     info = scratch(4)
-    is_batched = batch >= max(2, rows // 16)
-    scratch(*[8 * batch] * 2 if is_batched else [(4096 * max(columns, 256) + 2097280) * unit])
     if mode != "r":
         scratch((512 * rows + 1024 * n + 66560 if n >= 128 else 4 * rows * n + 132096) * unit)
     del info, scales

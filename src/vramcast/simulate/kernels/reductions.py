@@ -1,4 +1,4 @@
-"""Reductions made of other kernels, and grouped products; others are in native/reductions.h."""
+"""Operators made of other kernels, and grouped products; reductions are in native/reductions.h."""
 
 from __future__ import annotations
 
@@ -22,6 +22,16 @@ GROUP_BYTES = 1024  # describe one group of a grouped product
 @kernel("count_nonzero", "count_nonzero.dim_IntList")
 def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
     return (x != 0).sum() if dim is None else (x != 0).sum(dim)
+
+
+@kernel("ldexp.Tensor")
+def ldexp(x: Tensor, other: Tensor) -> Tensor:
+    return x * torch.pow(2.0, other)
+
+
+@kernel("frexp.Tensor")
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x, dtype=torch.int32)
 
 
 @kernel("_foreach_norm.Scalar")
