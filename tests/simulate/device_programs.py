@@ -185,7 +185,7 @@ def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> l
 
     def evaluate() -> None:
         for _ in range(num_passes):
-            x = torch.randn(1024, 32, device="cuda")  # too large for its values to be kept
+            x = torch.randn(1024, 32, device="cuda")
             with torch.autocast("cuda", torch.bfloat16):
                 y = run(type(module).__call__, module, x)
             assert y.shape == (1024, 8) and y.dtype is torch.bfloat16

@@ -51,6 +51,16 @@ def the_generator_goes_as_far_as_on_a_gpu() -> None:
     assert not wrong, wrong
 
 
+def a_mask_of_random_numbers_picks_as_many_as_on_a_gpu() -> None:
+    torch.manual_seed(42)
+    chosen = torch.rand(256, 512, device="cuda") < 0.15
+    rows = torch.empty(256, 512, 8, device="cuda")[chosen]
+    assert len(rows) == len(chosen.nonzero()) == int(chosen.sum())
+    assert 19_000 < len(rows) < 20_400 and len(rows) != int(0.15 * 256 * 512)
+    shuffled = torch.rand(256, 512, device="cuda").flatten()[torch.randperm(256 * 512)]
+    assert abs(len((shuffled < 0.15).nonzero()) - 0.15 * 256 * 512) < 100, "not computed"
+
+
 def a_checkpointed_part_draws_the_same_numbers_again() -> None:
     drawn = []
 

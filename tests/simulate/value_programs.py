@@ -13,7 +13,8 @@ import torch
 
 
 def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() -> None:
-    x, u = torch.randn(1000, 100, device="cuda"), torch.rand(1000, 100, device="cuda")
+    # too many for their values to be kept
+    x, u = torch.randn(12_000, 100, device="cuda"), torch.rand(12_000, 100, device="cuda")
 
     def share(mask: torch.Tensor) -> float:
         assert int(mask.sum()) == x[mask].numel()
@@ -36,10 +37,10 @@ def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() 
 
 
 def the_sides_of_boxes_are_positive() -> None:
-    boxes = torch.randn(5000, 4, device="cuda")  # too large for its values to be kept
+    boxes = torch.randn(300_000, 4, device="cuda")
     sides = boxes[:, 2] - boxes[:, 0]
-    assert (sides >= 1e-3).nonzero().numel() > 4950
-    assert (boxes[:, 1] - boxes[:, 0] >= 1e-3).nonzero().numel() < 2550
+    assert (sides >= 1e-3).nonzero().numel() > 297_000
+    assert (boxes[:, 1] - boxes[:, 0] >= 1e-3).nonzero().numel() < 153_000
 
 
 def what_is_made_of_a_drawn_mask_fits_together() -> None:

@@ -31,8 +31,11 @@ static bool is_of_one_number(const at::Tensor& host) {
 
 static Typical typical_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {0};
-  if (const auto host = known_values(tensor); host.defined())
-    return {first_element(host), true, tensor.numel() == 1 || is_of_one_number(host)};
+  // many random numbers are told by how they are spread: what is made of them is not computed
+  if (!tensor.is_cuda() || may_carry_values(tensor)) {
+    if (const auto host = known_values(tensor); host.defined())
+      return {first_element(host), true, tensor.numel() == 1 || is_of_one_number(host)};
+  }
   const auto* block = block_of(tensor);
   if (block && (block->typical.derived || !c10::isIntegralType(tensor.scalar_type(), true)))
     return block->typical;
@@ -265,7 +268,8 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
   if (info.samples || info.overwrites) {
     for (const int i : info.written_arguments)
-      for_each_tensor(arguments[i], [](const at::Tensor& tensor) { begin_values(tensor); });
+      for_each_tensor(arguments[i],
+                      [&](const at::Tensor& tensor) { begin_values(tensor, info.samples); });
   }
   if (info.scatters) {
     for (const int i : info.written_arguments) for_each_tensor(arguments[i], &begin_uniform);
@@ -290,6 +294,8 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
     }
   }
   if (!computed || (drawn && info.picked_result > 0)) assume_values(op, info, arguments, results);
+  if (const auto spread = info.samples ? spread_of(op, info, arguments) : std::nullopt)
+    set_typical(results[0].toTensor(), *spread);
 }
 
 }  // namespace vramcast

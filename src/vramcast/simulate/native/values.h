@@ -14,7 +14,8 @@ namespace vramcast {
 // Integers and booleans decide what a program does (routing, masks, lengths), so small ones are
 // really computed. Floating-point contents rarely do: only very small ones are computed (masks,
 // loss scales, schedules).
-constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10;
+constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10,
+                  max_drawn_float_bytes = 4 << 20;
 // A small tensor that is expanded may have any number of elements: more are not gone through.
 constexpr int64_t max_computed_elements = 64 << 20, max_drawn_elements = 4 << 20;
 
@@ -23,6 +24,14 @@ static bool may_carry_values(const at::Tensor& tensor) {
       static_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
   return num_bytes <= (c10::isIntegralType(tensor.scalar_type(), true) ? max_integer_value_bytes
                                                                        : max_float_value_bytes);
+}
+
+// Random numbers are compared to make masks. Not the first contents of parameters: nothing depends
+// on them.
+static bool may_be_drawn(const at::Tensor& tensor) {
+  if (!c10::isFloatingType(tensor.scalar_type())) return may_carry_values(tensor);
+  const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+  return !tensor.requires_grad() && num_bytes <= static_cast<size_t>(max_drawn_float_bytes);
 }
 
 static at::Tensor host_view(const at::Tensor& bytes, const at::Tensor& like) {
@@ -81,11 +90,12 @@ static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   host_view(block->values, tensor).copy_(values);
 }
 
-static void begin_values(const at::Tensor& tensor) {
+static void begin_values(const at::Tensor& tensor, bool draws) {
   auto* block = block_of(tensor);
   const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
   const bool whole = static_cast<size_t>(tensor.numel()) * tensor.itemsize() == num_bytes;
-  if (block && !block->values.defined() && whole && may_carry_values(tensor))
+  const bool may = draws ? may_be_drawn(tensor) : may_carry_values(tensor);
+  if (block && !block->values.defined() && whole && may)
     block->values = host_bytes(block->num_bytes);
 }
 
@@ -168,12 +178,6 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   }
 }
 
-// Not the first contents of parameters: nothing depends on them.
-static bool may_be_drawn(const at::Tensor& tensor) {
-  return !c10::isFloatingType(tensor.scalar_type()) ||
-         (!tensor.requires_grad() && may_carry_values(tensor));
-}
-
 static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments,
                             const std::vector<IValue>& results) {
   if (info.uninitialised) return false;
@@ -183,7 +187,8 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
                     [&](const at::Tensor& tensor) { small = small || may_carry_values(tensor); });
   for (const int i : info.written_arguments)
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      small = small || may_carry_values(tensor) || (info.scatters && is_uniform(tensor));
+      small = small || may_carry_values(tensor) || (info.scatters && is_uniform(tensor)) ||
+              (info.samples && may_be_drawn(tensor));
     });
   if (!small || info.ranks) return small;
   for (size_t i = 0; i < arguments.size(); ++i) {
