@@ -26,6 +26,7 @@ PATIENT_READS = 20  # from here on values fall faster
 LOOP_FALL = 0.9
 TURNED_READS = 1000  # from here on values rise, and conditions have the other answer
 MAX_READS = 10_000
+MAX_KNOWN_READS = 50_000  # of values that are really computed
 LARGEST_VALUE = 1e30
 # How many boxes of a detector overlap with those that are wanted: with new weights, where 0.1 to
 # 1 % were seen on an H200, and at most, where it has learned and takes a quarter of its samples.
@@ -88,6 +89,10 @@ class HostReads:
             self._note(f"the integer {assumed} was assumed", frame)
         return assumed
 
+    def known(self) -> None:
+        """A value that was really computed: a loop may wait for another one all the same."""
+        self._count_place(_reading_frame(), MAX_KNOWN_READS)
+
     def notes(self) -> list[str]:
         return [
             f"the program reads a value from the GPU that was not computed; {what} at "
@@ -99,21 +104,25 @@ class HostReads:
         self._lines.setdefault(what, set()).add(_line(frame))
 
     def _count(self, frame: FrameType) -> int:
+        num_reads = self._count_place(frame, MAX_READS)
+        if num_reads > PATIENT_READS:
+            self._set_healthy(self._factor(num_reads))
+        return num_reads
+
+    def _count_place(self, frame: FrameType, most: int) -> int:
         """Reads at this place in this round, of a while loop; else 0."""
         if _is_own(frame) or not branches.is_in_while_loop(frame):
             return 0
         place = frame.f_code, frame.f_lasti
         self._num_reads[place] += 1
         num_reads = self._num_reads[place]
-        if num_reads > MAX_READS:
+        if num_reads > most:
             raise WorkloadError(
                 f"A loop waits for a value from the GPU that never comes: {_line(frame)} has "
-                f"read one {MAX_READS:,} times.",
-                "The simulated GPU computes no values, so it cannot know when this loop ends. "
+                f"read one {most:,} times.",
+                "The simulated GPU computes few values, so it cannot know when this loop ends. "
                 "Bound the number of its passes.",
             )
-        if num_reads > PATIENT_READS:
-            self._set_healthy(self._factor(num_reads))
         return num_reads
 
     def _factor(self, num_reads: int) -> float:

@@ -129,8 +129,17 @@ def loops_end():
 
 def a_loop_that_never_ends():
     def step():
-        x = r(N, N)
+        x = r(1024, 1024) + 1  # too large to be computed
         while x.sum().item() != 17.5:
+            pass
+
+    return step
+
+
+def a_loop_for_a_known_value_that_never_ends():
+    def step():
+        x = r(4, 4).sum()
+        while x.item() != 16.5:
             pass
 
     return step

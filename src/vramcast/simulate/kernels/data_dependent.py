@@ -34,10 +34,11 @@ def _known_or_note(tensor: Tensor, text: str) -> Tensor | None:
 @kernel("_local_scalar_dense")
 def item(x: Tensor) -> Any:
     values = known(x)
+    reads = Target.gpu.reads
     if values is not None:
+        reads.known()
         return values.item()
     number, is_sure, _ = typical(x)
-    reads = Target.gpu.reads
     if x.dtype == torch.bool:
         return reads.condition(bool(number), is_sure)
     if x.is_floating_point():
