@@ -8,6 +8,7 @@ data.py; links to it are made in the folders where the programs look for their d
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -79,7 +80,8 @@ def _link(program: Listed, top: Path, data: Path) -> None:
         link.parent.mkdir(parents=True, exist_ok=True)
         if not link.is_symlink() or link.readlink() != data / what:
             shutil.rmtree(link) if link.is_dir() and not link.is_symlink() else link.unlink(True)
-            link.symlink_to(data / what)
+            with contextlib.suppress(FileExistsError):  # another program looks there too
+                link.symlink_to(data / what)
 
 
 def predict(program: Listed, checkouts: Path, data: Path) -> dict[str, Any]:
