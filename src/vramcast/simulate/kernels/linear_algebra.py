@@ -62,8 +62,8 @@ def _solve_with_factors(factors: Tensor, other: Tensor) -> None:
     taken = (
         scratch(8 * batch, 8 * batch) if n <= 16 else scratch(*[8 * n * batch] * 3, other.nbytes)
     )
-    one = factors[(0,) * (factors.dim() - 2)]
-    if n > 1:
+    if n > 1 and batch:
+        one = factors[(0,) * (factors.dim() - 2)]
         torch.mm(one, one, out=one)
     taken.clear()
 

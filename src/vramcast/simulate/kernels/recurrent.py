@@ -16,16 +16,13 @@ DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
 # of a GRU cell, per hidden unit: activations kept for the backward pass, and gates
 GRU_ACTIVATIONS, GRU_GATES = 5, 3
 KINDS = ("RNN", "RNN", "LSTM", "GRU")  # by torch's mode: relu, tanh, LSTM, GRU
-UNMEASURED = (
-    "cuDNN's workspaces of recurrent networks with projections were not measured: "
-    "they are an estimate"
-)
+UNMEASURED = "cuDNN's workspace of a wide input or packed samples with projections is an estimate"
 
 
 def _describe(x: Tensor, arguments: dict[str, Any], is_training: bool = True) -> Recurrent:
     """x is [time, batch, features], or packed: [all steps, features]."""
     batch_sizes, layers = arguments["batch_sizes"], arguments["num_layers"]
-    if arguments["proj_size"]:
+    if arguments["proj_size"] and (batch_sizes or x.shape[-1] > arguments["hidden_size"]):
         note(UNMEASURED)
     steps, batch = (len(batch_sizes), batch_sizes[0]) if batch_sizes else x.shape[:2]
     return Recurrent(
@@ -33,6 +30,7 @@ def _describe(x: Tensor, arguments: dict[str, Any], is_training: bool = True) ->
         item_bytes=x.element_size(),
         input_size=x.shape[-1],
         hidden=arguments["hidden_size"],
+        projection=arguments["proj_size"],
         layers=layers,
         batch=batch,
         steps=steps,

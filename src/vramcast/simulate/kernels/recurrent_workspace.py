@@ -34,6 +34,7 @@ class Recurrent:
     steps: int
     all_steps: int  # of all samples together; packed samples have lengths of their own
     directions: int
+    projection: int = 0  # of results and hidden states, if they are projected
     dropout: bool = False  # between layers
     is_half: bool = False  # fp16; cuDNN has other kernels for bf16
     is_packed: bool = False
@@ -87,19 +88,27 @@ def reserve_bytes(r: Recurrent) -> int:
     """Kept for the backward pass: activations, and what passes between layers."""
     between = r.layers - 1
     num_results = KEPT_ACTIVATIONS[r.kind] * r.layers + between
-    mask_bits = r.steps * r.batch * r.result_width * r.directions * between if r.dropout else 0
-    return num_results * r.feature_bytes * r.result_width + 256 + mask_bits // 8
+    width = r.projection or r.hidden
+    mask_bits = r.steps * r.batch * width * r.directions**2 * between if r.dropout else 0
+    features = num_results * r.result_width
+    if r.projection:
+        features += r.layers * (r.result_width + r.projection * r.directions)
+    return features * r.feature_bytes + 256 + mask_bits // 8
 
 
 def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
     """Forward pass, data gradient and weight gradient take one each."""
     # a matrix product's workspace for each layer and direction
     total = 8 * MIB * r.layers * r.directions
-    weight_columns = r.input_size + r.hidden + (r.layers - 1) * (r.result_width + r.hidden)
-    total += r.gates * r.result_width * weight_columns * r.item_bytes + 256
+    width = r.projection or r.hidden
+    weight_columns = r.input_size + width + (r.layers - 1) * (r.directions + 1) * width
+    columns = r.gates * weight_columns + r.projection * r.layers
+    total += r.result_width * columns * r.item_bytes + 256
     if r.is_packed:
         return total + _packed_elements(r) * r.item_bytes
     total += 8 * r.batch  # lengths
+    if r.projection:
+        return total + _projected_bytes(r)
     is_small = r.is_persistent or (
         (r.item_bytes == 4 or r.is_half) and r.hidden <= MAX_SMALL_HIDDEN[r.kind][backward]
     )
@@ -109,6 +118,15 @@ def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
         num_states = SMALL_STATES[r.kind][r.is_training] * r.steps
         total += (num_states + (2 - r.directions) * r.layers) * r.state_bytes
     return total
+
+
+def _projected_bytes(r: Recurrent) -> int:
+    """As without projections; two states of each direction are projected."""
+    features = r.input_size + r.projection * r.directions
+    features += (r.gates + (3 if r.is_bidirectional else 1)) * r.result_width
+    states = (r.num_states - 2 * r.directions) * r.hidden + 2 * r.directions * r.projection
+    states *= r.layers * r.batch
+    return features * r.feature_bytes + (states + _dropout_elements(r)) * r.item_bytes
 
 
 def _packed_elements(r: Recurrent) -> int:
@@ -123,6 +141,8 @@ def _packed_elements(r: Recurrent) -> int:
         gates = r.gates * min(r.all_steps, MOST_STEPS_OF_GATES * r.batch) * r.hidden
         passed = min(r.all_steps, _passed_steps(r) * r.batch) * r.hidden
         passed += r.all_steps * max(r.input_size, r.hidden)
+    if r.projection:  # of which one was traced
+        gates += r.all_steps * r.result_width
     gates += gate_states * states + _dropout_elements(r)
     return max(gates, passed + result_states * states) if r.is_training else gates
 
