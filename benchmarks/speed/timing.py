@@ -72,6 +72,8 @@ def once(
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1)
     paths = filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH")))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **variables}
+    # compiled once, as what is installed is
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     started = time.perf_counter()
     process = subprocess.Popen(
         command,

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramcast.errors import UsageError
+from vramcast.hardware.gpu_names import own_name
 from vramcast.hardware.gpus import FILE, GPUS, Gpu, _key, catalogue, find_gpu
 from vramcast.units import GiB
 
@@ -99,6 +100,13 @@ def _label_gb(gpu: Gpu) -> int:
 
 def test_every_gpu_people_train_on_is_there_once() -> None:
     assert sorted(gpu.name for gpu in GPUS) == sorted(ASKED_FOR)
+
+
+def test_a_gpus_own_name_is_found_whatever_it_was_called() -> None:
+    assert [own_name(gpu.name) for gpu in GPUS] == [gpu.name for gpu in GPUS]
+    assert own_name("NVIDIA GeForce RTX 4090") == "rtx-4090"
+    with pytest.raises(UsageError, match="unknown GPU"):
+        own_name('h200"\nfull_name = "')
 
 
 def test_no_spelling_means_two_gpus() -> None:

@@ -36,6 +36,17 @@ def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() 
     assert abs(share(rows) - 0.01) < 0.001, "the largest of each row"
 
 
+def zeros_like_another_tensor_are_known_to_be_zeros_and_have_its_layout() -> None:
+    for size in (4, 500_000):  # contents are kept, or one number stands for them
+        x = torch.randn(size, 2, device="cuda").t()
+        zeros = torch.zeros_like(x)
+        assert zeros.stride() == x.stride() and zeros.dtype == x.dtype
+        assert not zeros.any() and (zeros + 1).eq(1).all()
+    assert torch.zeros_like(x, dtype=torch.float64).dtype == torch.float64
+    assert torch.zeros_like(x, device="cpu").device.type == "cpu"
+    assert torch.empty_like(x, memory_format=torch.contiguous_format).is_contiguous()
+
+
 def the_sides_of_boxes_are_positive() -> None:
     boxes = torch.randn(300_000, 4, device="cuda")
     sides = boxes[:, 2] - boxes[:, 0]

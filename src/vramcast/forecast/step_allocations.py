@@ -85,7 +85,7 @@ def _rest(
     kept = downsample(through_step(others), MOST_REST_POINTS, [peak - begin])
     columns = {"event": kept}
     for code in np.unique(categories.codes).tolist():
-        own = through_step(np.where(categories.codes == code, others, 0))[kept]
-        if own.any():
-            columns[categories.words[code]] = own.tolist()
+        own = np.where(categories.codes == code, others, 0)
+        if own.any() and (points := through_step(own)[kept]).any():
+            columns[categories.words[code]] = points.tolist()
     return columns

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vramcast.errors import UsageError
-from vramcast.hardware.gpus import find_gpu
+from vramcast.hardware.gpu_names import own_name
 from vramcast.processes.progress import OutputLines, Progress, Report, ignore
 from vramcast.simulate import build
 from vramcast.simulate.runner import simulate
@@ -191,7 +191,7 @@ def make_request(
         **world_request(started, None, None, None),
         "allocator_given": allocator is not None,
         **separated(knobs),
-        "gpu": None if gpu is None else find_gpu(gpu).name,
+        "gpu": None if gpu is None else own_name(gpu),
         "memory_bytes": memory_in_bytes(memory),
         "allocator": settings,
     }
@@ -212,18 +212,16 @@ def attention_request(order: str | Sequence[str] | None) -> dict[str, Any]:
 def links_request(
     request: Mapping[str, Any], link: str | None, network: str | None
 ) -> dict[str, Any]:
-    from vramcast.hardware.links import find_link
-
     given = {name: text for name, text in (("link", link), ("network", network)) if text}
     if given and "world" not in request:
         raise UsageError(
             f"--{next(iter(given))} is for several GPUs, and there is one.",
             "Add --world-size N, or leave it out.",
         )
-    if link:
-        find_link("link", link)
-    if network:
-        find_link("network", network)
+    for name, text in given.items():
+        from vramcast.hardware.links import find_link
+
+        find_link("link" if name == "link" else "network", text)
     return given
 
 

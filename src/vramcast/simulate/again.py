@@ -56,9 +56,8 @@ def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_other_kernels(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where the fastest kernel of every convolution is the one that takes the least
-    memory of those that cuDNN tries, the most, or any: gaps of many sizes may take more than
-    either."""
+    """What it takes where every convolution's fastest kernel takes the least memory of those that
+    cuDNN tries, the most, or any: gaps of many sizes may take more than either."""
     gpu, peaks = job.session.gpu, [found[name] for name in BOUNDS]
     choices: list[Callable[[Sequence[int]], int]] = [min, max, *map(_drawn, range(DRAWS))]
     try:

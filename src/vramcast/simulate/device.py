@@ -56,7 +56,8 @@ class Work(ctypes.Structure):
     ]
 
 
-LOCATION_CALLBACK = ctypes.CFUNCTYPE(c_int64)
+LOCATION_CALLBACK = ctypes.PYFUNCTYPE(c_int64, ctypes.py_object, c_int32)
+CODE_CALLBACK = ctypes.PYFUNCTYPE(c_int32, ctypes.py_object)
 LIMIT_CALLBACK = ctypes.CFUNCTYPE(c_int32, c_int64, c_int64)
 META_LOADER = ctypes.CFUNCTYPE(c_int32)
 FINISHED_CALLBACK = ctypes.CFUNCTYPE(c_int64, c_int64)
@@ -71,7 +72,6 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "overlaps_were_asked": (c_bool,),
     "set_limit_callback": (None, LIMIT_CALLBACK),
     "set_out_of_memory_message": (None, c_char_p),
-    "set_location_callback": (None, LOCATION_CALLBACK, c_int64),
     "enable": (None, c_bool),
     "set_recording": (None, c_bool),
     "end_thread": (None,),
@@ -86,6 +86,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "shapes": (c_int64, POINTER(c_int64), c_int64, c_int64),
     "allocations": (c_int64, POINTER(Allocation), c_int64, c_int64),
     "work": (c_int64, POINTER(Work), c_int64, c_int64),
+    "work_begins": (c_int64, POINTER(c_int64), c_int64, c_int64),
     "name": (c_char_p, c_int64),
     "make_gpu_generators": (None, c_bool),
     "draw_elements": (None, c_int64, c_int64),
@@ -141,6 +142,8 @@ class Device:
 
     def __init__(self) -> None:
         self.library = library = _load()
+        # calls functions with Python's global lock held
+        self._with_lock = ctypes.PyDLL(library._name)
         meta_kernels.import_torch_without_them()
         # must live as long as C++ has the pointer to it
         self._loader = META_LOADER(lambda: int(meta_kernels.load()))
@@ -168,15 +171,23 @@ class Device:
             self.library.vramcast_set_recording(False)
             self.library.vramcast_enable(False)
 
+    def tell_running(self, modules: list[Any]) -> None:
+        """The modules that run in this thread, now and later."""
+        self._with_lock.vramcast_set_running_modules(ctypes.py_object(modules))
+
     @contextmanager
-    def locating(self, here: Callable[[], int], minimum_bytes: int) -> Iterator[None]:
-        """Ask `here` for the line of allocations from this size on, and of autograd nodes."""
-        callback = LOCATION_CALLBACK(here)  # must live as long as C++ has the pointer to it
-        self.library.vramcast_set_location_callback(callback, minimum_bytes)
+    def locating(
+        self, add: Callable[[Any, int], int], is_of_user: Callable[[Any], bool], minimum_bytes: int
+    ) -> Iterator[None]:
+        """Find the lines of large allocations and of autograd nodes; `add` numbers a new one."""
+        set_callbacks = self._with_lock.vramcast_set_location_callbacks
+        # must live as long as C++ has the pointers to them
+        callbacks = LOCATION_CALLBACK(add), CODE_CALLBACK(is_of_user)
+        set_callbacks(*callbacks, c_int64(minimum_bytes))
         try:
             yield
         finally:
-            self.library.vramcast_set_location_callback(LOCATION_CALLBACK(0), 0)
+            set_callbacks(None, None, c_int64(0))
 
     def reset(self) -> None:
         self.library.vramcast_reset()
@@ -213,9 +224,13 @@ class Device:
         """With the fields of Allocation."""
         return self._array("allocations", Allocation)
 
-    def work_array(self) -> NDArray[Any]:
+    def work_array(self, start: int = 0, end: int | None = None) -> NDArray[Any]:
         """What each operator computed and moved, in order, with the fields of Work."""
-        return self._array("work", Work)
+        return self._array("work", Work, start, end)
+
+    def work_begins(self) -> list[int]:
+        """Where in that each step begins."""
+        return self._copy("work_begins", c_int64)[:]
 
     def work(self, start: int) -> Sequence[Work]:
         return self._copy("work", Work, start)
@@ -248,16 +263,16 @@ class Device:
         found: list[int] = ids.tolist()
         return found
 
-    def _array(self, name: str, kind: Any) -> NDArray[Any]:
+    def _array(self, name: str, kind: Any, start: int = 0, end: int | None = None) -> NDArray[Any]:
         import numpy as np
 
-        items = self._copy(name, kind)
+        items = self._copy(name, kind, start, end)
         return np.frombuffer(items, kind) if len(items) else np.empty(0, kind)
 
-    def _copy(self, name: str, kind: Any, start: int = 0) -> Any:
+    def _copy(self, name: str, kind: Any, start: int = 0, end: int | None = None) -> Any:
         """A list as it is now; the device's own may move when it grows."""
         copy = getattr(self.library, f"vramcast_{name}")
-        count = max(copy(None, 0, 0) - start, 0)
+        count = max((copy(None, 0, 0) if end is None else end) - start, 0)
         items = (kind * count)()
         copy(items, start, count)
         return items

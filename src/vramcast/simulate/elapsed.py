@@ -1,6 +1,5 @@
-"""How far the host and the GPU would have come by now, in predicted seconds, while a program runs.
-
-Some memory is given back when a clock says so, not when the program does.
+"""How far host and GPU would have come by now, in predicted seconds, while a program runs: some
+memory is given back when a clock says so.
 """
 
 from __future__ import annotations

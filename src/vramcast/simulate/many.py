@@ -1,7 +1,7 @@
 """The same question many times: on all cores of this machine, or on a Ray cluster.
 
-Every simulation has a process of its own, forked from one that has imported torch. On a node of a
-cluster that process stays for the next question. Answers that a folder holds are not made again.
+Every simulation has a process of its own, forked from one that has imported torch, which stays on
+the node of a cluster. Answers that a folder holds are not made again.
 """
 
 from __future__ import annotations
@@ -104,11 +104,8 @@ def try_cases(
     name: str = "Predicting",
     shown: Sequence[str] = (),
 ) -> list[Answer | VramcastError]:
-    """As `try_all`, of requests for one function that differ in knobs: on this machine, what the
-    workload imports is imported once. Launch lines import what they do in each of their own runs,
-    and what a library finds when it is imported may depend on the GPU.
-
-    `shown` are the requests as progress names them.
+    """As `try_all`, of requests for one function that differ in knobs: what it imports, on its GPU,
+    is imported once here; not of launch lines. `shown` are the requests as progress names them.
     """
     num_cores, num_gpus = os.cpu_count() or 1, len({request["gpu"] for request in requests})
     is_line = any("line" in request for request in requests)
@@ -147,8 +144,8 @@ def in_parallel(
 ) -> list[Result]:
     """The results in the order of the items, as many at a time as there are cores.
 
-    `done` is told the place and the result of each as it comes, one at a time. The first that fails
-    ends the others: the event is set then.
+    `done` is told the place and the result of each, one at a time. The first that fails ends the
+    others: the event is set then.
     """
     failed = threading.Event()
     with ThreadPoolExecutor(max_workers=num_workers or os.cpu_count() or 1) as pool:

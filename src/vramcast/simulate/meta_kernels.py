@@ -1,8 +1,7 @@
 """Loads torch's Meta kernels written in Python only when they are needed.
 
-They are slower than the C++ ones they replace, and a quarter of torch's import time. They are
-loaded when an operator has no other, or a program imports a part of torch that builds on them, and
-are registered only for operators without a C++ one.
+They are slower than those in C++, which stay, and a quarter of torch's import time: loaded when an
+operator has no other, or a program imports what builds on them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,11 +28,8 @@ class Ownership:
         is_detailed: bool = True,
         pause: Callable[[bool], bool] = lambda _: False,
     ) -> None:
-        """`block_ids` gives the numbers of the allocations at addresses, `pause` ends and begins
-        again what makes Python slower.
-
-        Without details only parameters are counted.
-        """
+        """`block_ids` gives the numbers of the allocations at addresses, `pause` makes Python
+        faster. Without details only parameters are counted."""
         self._block_ids, self._is_detailed, self._pause = block_ids, is_detailed, pause
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
@@ -59,10 +57,7 @@ class Ownership:
         drop_gradients = optim.Optimizer.zero_grad
 
         def __setstate__(module: nn.Module, state: dict[str, Any]) -> None:
-            """Of a copied or unpickled module: nothing is registered then.
-
-            torch's own nn.TransformerEncoder copies its layers.
-            """
+            """Of a copied or unpickled module: nothing is registered then."""
             set_state(module, state)
             self._saw_module(module)
 
@@ -115,30 +110,34 @@ class Ownership:
             self._has_stepped = True
 
     def _at_full_speed(self, put: Callable[[], None]) -> None:
-        is_paused = self._pause(True)
+        is_paused, collects = self._pause(True), gc.isenabled()
+        gc.disable()
         try:
             put()
         finally:
+            if collects:
+                gc.enable()
             if is_paused:
                 self._pause(False)
 
-    def look(self) -> None:
-        """Find what modules and optimizers own now. Called between steps."""
+    def look(self) -> tuple[int, int]:
+        """Between steps: find what modules and optimizers own, and how many parameters."""
+        self._at_full_speed(self._look)
+        return self._most_parameters, self._most_trainable
+
+    def _look(self) -> None:
         if self._is_detailed:
             self._put_module_tensors()
             if not self._has_stepped:
                 self._put_gradients()
                 self._put_state()
-            self._has_stepped = False
+        self._has_stepped = False
         self.num_parameters()
 
     def num_parameters(self) -> tuple[int, int]:
-        """Elements of the distinct parameters of all modules and optimizers, and of those of which
-        gradients are wanted.
-
-        Also of modules that look() has seen and that are gone. What is spread over several GPUs
-        counts whole.
-        """
+        """Elements of the distinct parameters of modules and optimizers, also of those that look()
+        saw and that are gone, and of how many gradients are wanted. What is spread over several
+        GPUs counts whole."""
         whole = self._numbers_of_elements()
         self._most_parameters = max(self._most_parameters, sum(n for n, _ in whole.values()))
         trainable = sum(n for n, needs_gradient in whole.values() if needs_gradient)
@@ -147,7 +146,8 @@ class Ownership:
 
     def _numbers_of_elements(self) -> dict[int, tuple[int, bool]]:
         """By the id of the parameter, and whether a gradient is wanted."""
-        whole = {id(p): (_num_elements(p), p.requires_grad) for p in self._parameters()}
+        parameters = {id(parameter): parameter for parameter in self._parameters()}
+        whole = {number: (_num_elements(p), p.requires_grad) for number, p in parameters.items()}
         for module in _alive(self._modules):
             # FullyShardedDataParallel has a flat parameter, and its parts where they are shown
             handle = module.__dict__.get("_handle")
@@ -193,7 +193,7 @@ class Ownership:
         return names
 
     def _put_gradients(self) -> None:
-        # most are of a module and of an optimizer; where two share a gradient, the last names it
+        # where two share a gradient, the last names it
         latest = {id(parameter): parameter for parameter in reversed([*self._parameters()])}
         found = ((parameter.grad, parameter, "") for parameter in reversed(latest.values()))
         self._put_all("gradients", (one for one in found if one[0] is not None))

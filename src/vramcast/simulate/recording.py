@@ -98,9 +98,11 @@ class Recording:
         """Whether the last step is long and stands for so many more: then they need not run."""
         if self.segments[-2:] != [PhaseName.TRAIN] * 2:
             return False
-        work, bounds = self._work()
+        bounds = self._bounds()
         if bounds[-1] - bounds[-2] < repeating.LONG_STEP:
             return False
+        work = self.device.work_array(bounds[-3], bounds[-1])
+        bounds = [bound - bounds[-3] for bound in bounds]
         arrays = self.device.events_array(), self.device.allocations_array()
         if not repeating.does_the_same(*arrays, work, bounds):
             made_once = repeating.made_by_first_alone(*arrays, work, bounds)
@@ -112,14 +114,14 @@ class Recording:
 
     def steps_are_alike(self) -> bool:
         """Or not: a drawn number may leave out layers."""
-        *lengths, last = np.diff(self._work()[1]).tolist()
+        *lengths, last = np.diff(self._bounds()).tolist()
         # the mark of the next step ends each but the last; the first makes the optimizer's state
         return all(length == last + 1 for length in lengths[1:])
 
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
         self.python_calls.stop()
-        self.ownership.look()
+        num_parameters, num_trainable = self.ownership.look()
         # in this order: other threads may allocate meanwhile
         events, held_until, at_most = trace.split_holds(self.device.events_array())
         allocations = self.device.allocations_array()
@@ -128,11 +130,10 @@ class Recording:
         events = trace.in_canonical_order(events)
         original = repeating.originals(events, len(allocations), self.num_repetitions)
         streams = allocations["stream"][original]
-        work, bounds = self._work()
+        bounds = self._bounds()
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
         is_second = len(self.made_once) > 0
-        num_parameters, num_trainable = self.ownership.num_parameters()
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
             events=repeating.with_repetitions(events, self.num_repetitions, self.made_once),
@@ -145,7 +146,7 @@ class Recording:
             allocation=self._details(allocations, categories, original),
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
-            works=self._described(work[bounds[step] : bounds[step + 1]]),
+            works=self._described(self.device.work_array(bounds[step], bounds[step + 1])),
             # a trainer that is asked to end does so in its last step
             num_python_calls=min(calls[number] for number in whole[-1 if is_second else -2 :]),
             segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
@@ -225,11 +226,9 @@ class Recording:
 
         return detail_of
 
-    def _work(self) -> tuple[NDArray[Any], list[int]]:
-        """All operators, and where each segment of them begins and the last one ends."""
-        work = self.device.work_array()
-        marks = (np.flatnonzero(work["operator_name"] < 0) + 1).tolist()
-        return work, [*(marks or [0]), len(work)]
+    def _bounds(self) -> list[int]:
+        """Where among all operators each segment begins and the last one ends."""
+        return [*(self.device.work_begins() or [0]), self.device.num("work")]
 
     def _whole_steps(self, bounds: Sequence[int]) -> list[int]:
         """What was begun last may lack its update."""

@@ -26,7 +26,7 @@ def does_the_same(
     are those of the steps in `works`."""
     before, last = (works[begin:end] for begin, end in zip(bounds[-3:], bounds[-2:], strict=False))
     # the mark of the last step ends the one before
-    if before[:-1].tobytes() != last.tobytes():
+    if not np.array_equal(before[:-1].view(np.uint64), last.view(np.uint64)):
         return False
     # gradients accumulate: a later step will update
     if BACKWARD in last["phase"] and UPDATE not in last["phase"]:
@@ -148,9 +148,11 @@ def distinct(rows: NDArray[np.uint64]) -> tuple[list[int], Numbers]:
     """Where each distinct row is first, in this order, and for each row which of them it is."""
     # one number stands for a row: to sort rows takes long
     factors = np.arange(1, 2 * rows.shape[1], 2).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (rows * factors ^ rows >> np.uint64(32)) @ factors
+    mixed = np.zeros(len(rows), np.uint64)
+    for column, factor in zip(rows.T, factors, strict=True):
+        mixed += (column * factor ^ column >> np.uint64(32)) * factor
     _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
-    if not np.array_equal(rows[first[place]], rows):
+    if not all(np.array_equal(column[first][place], column) for column in rows.T):
         _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rank = np.empty_like(order)

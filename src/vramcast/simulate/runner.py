@@ -168,8 +168,8 @@ def simulate(
 
 
 def _family(request: dict[str, Any]) -> dict[str, Any] | None:
-    """Simulations that import the same libraries, on the same GPU: what a library finds when it is
-    imported may depend on it. A trace is written once, so such a task is never asked again."""
+    """Simulations that import the same libraries, on the same GPU, which these may look at. A trace
+    is written once: such a task is never asked again."""
     if {"line", "trace", "gpus"} & request.keys():
         return None
     what = {name: request[name] for name in ("gpu", "memory_bytes", "allocator")}

@@ -1,8 +1,8 @@
 """Forward passes of an evaluation that do the same again and again are not run again and again.
 
-A program may evaluate in hundreds of passes before its first step. After a few passes that were
-given tensors of the same shapes, changed nothing of the module, read nothing from the GPU, and
-allocated, freed and computed the same, those that follow only do that once more.
+A program may evaluate in hundreds of passes. After a few with tensors of the same shapes that
+changed nothing of the module, read nothing from the GPU and did the same, those that follow only do
+that once more.
 """
 
 from __future__ import annotations

@@ -89,14 +89,12 @@ class Session:
     def recording(
         self, *, locate: bool = True, locate_all: bool = False, seed: int = WORKLOAD_SEED
     ) -> Iterator[Recording]:
-        """Everything in this block runs on the simulated GPU and is recorded.
-
-        `locate` finds modules, optimizers and lines of large tensors, `locate_all` of all tensors.
-        """
+        """What runs in this block is recorded. `locate` finds modules, optimizers and lines of
+        large tensors, `locate_all` of all."""
         import torch
 
         from vramcast.simulate import patches
-        from vramcast.simulate.locations import Locations
+        from vramcast.simulate.locations import Locations, is_of_user
         from vramcast.simulate.ownership import Ownership
         from vramcast.simulate.patches import torch_compile
         from vramcast.simulate.python_calls import PythonCalls
@@ -105,7 +103,8 @@ class Session:
         self.gpu.clear()
         if self.gpu.has_compiled:
             torch_compile.forget()
-        locations, python_calls = Locations(), PythonCalls(self.device.library)
+        locations = Locations(self.device.tell_running)
+        python_calls = PythonCalls(self.device.library)
         ownership = Ownership(self.device.block_ids, locate, python_calls.pause)
         self.gpu.not_counting = python_calls.paused
         with ExitStack() as stack:
@@ -122,7 +121,7 @@ class Session:
                 if not self.gpu.has_compiled:
                     stack.enter_context(locations.watching_modules())
                 least = 0 if locate_all else LOCATED_BYTES
-                stack.enter_context(self.device.locating(locations.here, least))
+                stack.enter_context(self.device.locating(locations.add, is_of_user, least))
             try:
                 yield Recording(self.gpu, locations, ownership, python_calls)
             finally:

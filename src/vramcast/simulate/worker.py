@@ -89,11 +89,8 @@ def import_libraries(request: dict[str, Any], names: list[str]) -> None:
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
-    """Predictions, a curve, a search or a plan. Who asks adds the seconds that it took.
-
-    What takes longer tells how far it is: a message after each length of a plan, and before each
-    case or batch size that is simulated.
-    """
+    """Predictions, a curve, a search or a plan, without the seconds that it took. What takes
+    longer tells how far it is."""
     budget = _budget(request, request["gpu"])
     session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
@@ -160,7 +157,7 @@ def _bound(job: Job) -> dict[str, Any]:
 def _of_ranks(job: Job) -> dict[str, Any]:
     """The prediction of the rank that needs most, with the memory of all that were simulated.
 
-    A rank may fail where another does not: what the others would have told it is not known.
+    A rank may fail where another does not: it lacks what others would tell it.
     """
     world = job.request["world"]
 

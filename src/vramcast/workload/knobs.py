@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any, Literal, Union, get_args, get_origin
 
 from vramcast.errors import WorkloadError
-from vramcast.records.base import plain_value
 from vramcast.text import did_you_mean
 
 Parameter = inspect.Parameter
@@ -86,6 +85,9 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
 
 def described(function: Callable[..., object]) -> list[dict[str, Any]]:
     """The knobs with their defaults, and what each takes, as plain values."""
+    # not above: it takes a while
+    from vramcast.records.base import plain_value
+
     return [
         {
             "name": name,

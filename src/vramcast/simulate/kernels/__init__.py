@@ -92,46 +92,41 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     base_name = name.partition(".")[0]
     full_name = overload._schema.name + name.removeprefix(base_name)
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
+    encoded = full_name.encode(), overload._schema.name.encode()
     taken = inspect.signature(function).parameters
     wants_one_device = device.vramcast_wants_one_device(full_name.encode())
     written = [] if base_name in KEEPS_VALUES else _written_names(overload, names)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
-    after_this = torch._C._dispatch_keyset_full_after(torch._C._dispatch_key_parse("Fake"))
-    keys = torch._C.DispatchKey
-    # up to torch 2.12 modes and wrapper tensors come after this key; sparse and nested tensors are
-    # made of dense ones by host code
-    others = (keys.Python, keys.SparseCUDA, keys.SparseCsrCUDA, keys.NestedTensorCUDA)
-
     # torch._dynamo asks for a tensor of its own, which is on Meta but has the GPU's key
-    is_choice, gpu_key = base_name == "_fused_sdp_choice", keys.CUDA
+    is_choice, gpu_key = base_name == "_fused_sdp_choice", torch._C.DispatchKey.CUDA
 
     @functools.wraps(function)
     def run(keys: Any, *arguments: Any, **options: Any) -> Any:
-        below = keys & after_this
-        if any(map(below.has, others)):
+        below, is_for_others = _below(keys.raw_repr())
+        if is_for_others:
             return overload.redispatch(below, *arguments, **options)
-        on_gpu = any(tensor.is_cuda for tensor in tensors_in(arguments)) or (
-            is_choice and below.has(gpu_key)
-        )
+        tensors = tensors_in(arguments)
+        elsewhere = [tensor for tensor in tensors if not tensor.is_cuda]
+        on_gpu = len(elsewhere) < len(tensors) or (is_choice and below.has(gpu_key))
         if not on_gpu and getattr(options.get("device"), "type", None) != "cuda":
             excluded = device.vramcast_set_excluded(True)
             try:
                 return overload(*arguments, **options)
             finally:
                 device.vramcast_set_excluded(excluded)
-        if wants_one_device and any(map(_is_left_on_host, tensors_in(arguments))):
+        if wants_one_device and any(t.is_cpu and t.dim() for t in elsewhere):
             raise RuntimeError(f"{ONE_DEVICE}{overload._schema.name})")
         named = {**dict(zip(names, arguments)), **options}
-        before = device.vramcast_begin_kernel(full_name.encode())
+        before = device.vramcast_begin_kernel(encoded[0])
         try:
             result = function(**{name: named[name] for name in named if takes_all or name in taken})
         finally:
             device.vramcast_end_kernel(before)
-        for tensor in tensors_in([named.get(name) for name in written]):
+        for tensor in tensors_in([named.get(name) for name in written]) if written else ():
             torch.ops.vramcast.forget_values(tensor)
         if base_name not in WITHOUT_KERNEL:
             work = work_of(base_name, arguments, named, result)
-            device.vramcast_add_work(overload._schema.name.encode(), *work)
+            device.vramcast_add_work(encoded[1], *work)
         if base_name in HOST_WAITS:
             device.vramcast_finish_stream()
         return result
@@ -143,8 +138,15 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     return run
 
 
-def _is_left_on_host(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.dim() > 0
+@functools.cache
+def _below(bits: int) -> tuple[Any, bool]:
+    """The keys after this one, and whether others have the kernel: up to torch 2.12 modes and
+    wrapper tensors; host code makes sparse and nested tensors of dense ones."""
+    keys, after = torch._C.DispatchKey, torch._C._dispatch_keyset_full_after
+    fake = torch._C._dispatch_key_parse("Fake")
+    below = torch._C.DispatchKeySet.from_raw_repr(bits) & after(fake)
+    others = (keys.Python, keys.SparseCUDA, keys.SparseCsrCUDA, keys.NestedTensorCUDA)
+    return below, any(map(below.has, others))
 
 
 def _written_names(overload: Any, names: list[str]) -> list[str]:

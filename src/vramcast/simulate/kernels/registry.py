@@ -10,7 +10,7 @@ torch calls by several names has one here (ARGUMENT_NAMES).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ ARGUMENT_NAMES = {
     "output_mask": "wanted",  # which gradients are to be computed
     "grad_input_mask": "wanted",
 }
+SEQUENCES = (list, tuple)
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 
@@ -90,7 +91,7 @@ def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
 def _to_meta(value: Any) -> Any:
     if isinstance(value, Tensor):
         return like(value, device="meta")
-    if isinstance(value, list | tuple):
+    if isinstance(value, SEQUENCES):
         return type(value)(_to_meta(item) for item in value)
     if isinstance(value, dict):
         return {name: _to_meta(item) for name, item in value.items()}
@@ -118,10 +119,14 @@ def typical(tensor: Tensor) -> tuple[float, bool, float]:
     return number, is_sure, true_share
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """In arguments or results, also inside lists."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from tensors_in(item)
+        return [value]
+    found = []
+    for item in value if isinstance(value, SEQUENCES) else ():
+        if isinstance(item, Tensor):
+            found.append(item)
+        elif isinstance(item, SEQUENCES):
+            found += tensors_in(item)
+    return found

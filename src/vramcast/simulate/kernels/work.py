@@ -13,6 +13,7 @@ from vramcast.simulate.kernels.registry import tensors_in
 from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
 
 Sizes = tuple[int, int, int, int]
+FOUR = ctypes.c_int64 * 4
 # questions and notes: nothing runs on the GPU
 WITHOUT_KERNEL = (
     "_fused_sdp_choice",
@@ -35,8 +36,8 @@ def work_of(
     name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any
 ) -> tuple[int, float, float, Any, int]:
     """Type, floating-point operations, bytes, sizes and access of one call of an operator."""
-    tensors = list(tensors_in((arguments, result)))
-    num_bytes = float(sum(t.numel() * t.element_size() for t in tensors if t.is_cuda))
+    tensors = tensors_in((arguments, result))
+    num_bytes = float(sum([t.nbytes for t in tensors if t.is_cuda]))
     dtype = next((DTYPE_NUMBERS.get(t.dtype, -1) for t in tensors if t.is_floating_point()), -1)
     if dtype == DTYPE_NUMBERS[torch.float32] and uses_tf32(name):
         dtype = TF32
@@ -59,7 +60,7 @@ def work_of(
     access = STRIDED if is_slow or is_other or name in NOT_IN_VECTORS else PLAIN
     if access == PLAIN and named.get("attn_bias") is not None:
         access = CONVERTING
-    return dtype, flops, num_bytes, (ctypes.c_int64 * 4)(*sizes), access
+    return dtype, flops, num_bytes, FOUR(*sizes), access
 
 
 def uses_tf32(name: str) -> bool:

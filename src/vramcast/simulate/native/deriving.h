@@ -52,11 +52,6 @@ static double as_read(const at::Tensor& tensor) {
                                                                     : std::abs(typical.number);
 }
 
-static bool is_whole(const at::Tensor& tensor) {
-  return static_cast<size_t>(tensor.numel()) * tensor.itemsize() ==
-         tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
-}
-
 // Of the whole storage; of a part of it: what the rest contains is not sure any more.
 static void set_typical(const at::Tensor& tensor, Typical typical) {
   auto* block = block_of(tensor);
@@ -83,6 +78,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
                                                 c10::ArrayRef<IValue> arguments,
                                                 const at::Tensor& result) {
   std::vector<Operand> operands;
+  operands.reserve(arguments.size());
   bool all_sure = true, one_unsure = true;
   const at::Tensor* unsure = nullptr;
   for (size_t i = 0; i < arguments.size(); ++i) {

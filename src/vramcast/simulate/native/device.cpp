@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "autocast.h"
+#include "by_hand.h"
 #include "collectives.h"
 #include "hooks.h"
 #include "meta.h"
@@ -46,7 +47,6 @@
 #include "scratch.h"
 #include "set_storage.h"
 #include "sparse.h"
-#include "transposes.h"
 #include "values.h"
 #include "work.h"
 
@@ -173,17 +173,39 @@ static bool run_host_kernel(const c10::OperatorHandle& op, const Operator& info,
   return true;
 }
 
+static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const Operator& info,
+                                           c10::ArrayRef<IValue> arguments) {
+  if (info.filled_with >= 0)
+    check_range(arguments[0].toTensor(), arguments[info.filled_with].toScalar());
+  const CurrentOperator current(recorder, info.name);
+  const auto metas = described_results(op, info, arguments);
+  auto results = make_results(info, arguments, *metas, true);
+  if (info.is_gemm) simulate_gemm(info, arguments);
+  if (info.reduction && results[0].isTensor())
+    simulate_reduction(op, *info.reduction, arguments, results[0]);
+  if (info.leaves_complex) simulate_complex_result(arguments[0].toTensor());
+  carry_values(op, info, arguments, results);
+  note_work(info, arguments, results);
+  return results;
+}
+
+static void replace_arguments(Stack* stack, size_t num_arguments, std::vector<IValue> results) {
+  torch::jit::drop(*stack, num_arguments);
+  for (auto& result : results) stack->push_back(std::move(result));
+}
+
 static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   recorder.locate_new_node();
   const auto& info = operator_info(op);
-  const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
+  const auto below = below_simulation(keys);
   // up to torch 2.12 this key comes before those of modes and wrapper tensors
   if (below.has(DispatchKey::Python)) return op.redispatchBoxed(below, stack);
   const auto num_arguments = op.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, num_arguments);
   const bool made_of_dense = is_made_of_dense(info, below, arguments);
   if (info.is_copy && !made_of_dense && simulate_copy_operator(info, stack)) return;
-  if (info.transposes && !made_of_dense && simulate_transpose(arguments, stack)) return;
+  if (auto made = made_of_dense ? at::Tensor() : made_by_hand(info, arguments); made.defined())
+    return replace_arguments(stack, num_arguments, {std::move(made)});
   if (made_of_dense || info.kind == Kind::redispatch) {
     const CurrentOperator current(recorder, info.name);
     return op.redispatchBoxed(below, stack);
@@ -201,30 +223,16 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     return run_without_simulation(op, below, stack);
   if (on_gpu && info.kind == Kind::run_on_host && run_host_kernel(op, info, below, stack)) return;
 
-  if (on_gpu && info.filled_with >= 0)
-    check_range(arguments[0].toTensor(), arguments[info.filled_with].toScalar());
-
+  if (on_gpu) return replace_arguments(stack, num_arguments, simulate_on_gpu(op, info, arguments));
   const CurrentOperator current(recorder, info.name);
-  static const auto nothing = std::make_shared<const Stack>();
-  const auto metas = info.updates_list && are_alike(arguments)
-                         ? nothing
-                         : meta_results(op, info, arguments);
-  if (!on_gpu && ((!any_tensor && total_bytes(*metas) <= max_host_float_bytes) ||
-                  (info.uninitialised && asks_for_pinned(op, arguments))))
+  const auto metas = described_results(op, info, arguments);
+  if ((!any_tensor && total_bytes(*metas) <= max_host_float_bytes) ||
+      (info.uninitialised && asks_for_pinned(op, arguments)))
     return run_without_simulation(op, below, stack);
-
-  auto results = make_results(info, arguments, *metas, on_gpu);
-  if (on_gpu) {
-    if (info.is_gemm) simulate_gemm(info, arguments);
-    if (info.reduction && results[0].isTensor())
-      simulate_reduction(op, *info.reduction, arguments, results[0]);
-    if (info.leaves_complex) simulate_complex_result(arguments[0].toTensor());
-    carry_values(op, info, arguments, results);
-    note_work(info, arguments, results);
-  }
-  torch::jit::drop(*stack, num_arguments);
-  for (auto& result : results) stack->push_back(std::move(result));
+  replace_arguments(stack, num_arguments, make_results(info, arguments, *metas, false));
 }
+
+#include "direct.h"
 
 // While it lives, the key Fake is not excluded.
 struct NotExcluded {
@@ -345,7 +353,6 @@ static at::Scalar read_number(DispatchKeySet keys, const at::Tensor& tensor) {
                                     .typed<at::Scalar(const at::Tensor&)>();
   return in_python.redispatch(keys, tensor);
 }
-TORCH_LIBRARY_IMPL(aten, Fake, library) { library.impl("_local_scalar_dense", &read_number); }
 
 TORCH_LIBRARY(vramcast, library) {
   library.def("_local_scalar_dense(Tensor tensor) -> Scalar");
@@ -367,6 +374,11 @@ TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
 
 static auto fallback = c10::Dispatcher::singleton().registerFallback(
     DispatchKey::Fake, c10::KernelFunction::makeFromBoxedFunction<&simulate>(), "vramcast");
+
+TORCH_LIBRARY_IMPL(aten, Fake, library) {
+  library.impl("_local_scalar_dense", &read_number);
+  register_direct_kernels(library);
+}
 
 // scaled_dot_product_attention asks a dispatch stub which kernel to use; the answer is a Python
 // kernel's (kernels/attention.py). It is asked directly, as a CUDA function would be: modes and

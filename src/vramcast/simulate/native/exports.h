@@ -1,6 +1,6 @@
 // The functions that Python calls through ctypes (vramcast/simulate/device.py).
 #pragma once
-#include "python_calls.h"
+#include "locations.h"
 #include "replay.h"
 #include "work.h"
 
@@ -13,9 +13,12 @@ int64_t copy_list(std::mutex& mutex, const std::vector<Item>& list, Item* to, in
   if (start < count) std::copy_n(list.begin() + start, std::min(count - start, room), to);
   return count;
 }
-}  // namespace vramcast
+// Its memory too: of a long step these are hundreds of megabytes.
+template <typename Item>
+void give_back(std::vector<Item>& list) {
+  std::vector<Item>().swap(list);
+}
 
-namespace vramcast {
 // DistributedDataParallel of a torch for CUDA times its passes with CUDA events, which want a
 // driver. Without a timer it times nothing.
 static void remove_ddp_timer() {
@@ -43,13 +46,14 @@ void vramcast_install() {
 void vramcast_reset() {
   {
     const std::lock_guard<std::mutex> lock(recorder.mutex);
-    recorder.events.clear();
-    recorder.allocations.clear();
-    recorder.shapes.clear();
+    give_back(recorder.events);
+    give_back(recorder.allocations);
+    give_back(recorder.shapes);
     recorder.node_locations.clear();
     recorder.workspaces.clear();
     streams.clear();
-    work_log.list.clear();
+    give_back(work_log.list);
+    work_log.begins.clear();
     num_works = 0;
     communicated.clear();
     gpu_engine = at::mt19937(0);
@@ -70,9 +74,19 @@ void vramcast_set_gpu(int32_t num_multiprocessors, int32_t max_threads,
   recorder.gemm_lt_workspace_bytes = gemm_lt_workspace_bytes;
   recorder.keeps_gemm_workspaces = keeps_gemm_workspaces;
 }
-void vramcast_set_location_callback(int64_t (*callback)(), int64_t minimum_bytes) {
-  recorder.location_callback = callback;
+// With Python's global lock held.
+void vramcast_set_location_callbacks(int64_t (*number_new)(_object*, int32_t),
+                                     int32_t (*is_of_user)(_object*), int64_t minimum_bytes) {
+  recorder.location_callback = number_new ? &locate_here : nullptr;
   recorder.location_minimum_bytes = minimum_bytes;
+  locations.forget();
+  locations.number_new = number_new;
+  locations.is_of_user = is_of_user;
+}
+void vramcast_set_running_modules(_object* list) {
+  Py_IncRef(list);
+  if (Locations::running()) Py_DecRef(Locations::running());
+  Locations::running() = list;
 }
 void vramcast_begin_overlaps(double share) { overlaps = {share, false}; }
 bool vramcast_overlaps_were_asked() { return overlaps.were_asked; }
@@ -115,6 +129,9 @@ int64_t vramcast_shapes(int64_t* to, int64_t start, int64_t room) {
 }
 int64_t vramcast_work(Work* to, int64_t start, int64_t room) {
   return copy_list(work_log.mutex, work_log.list, to, start, room);
+}
+int64_t vramcast_work_begins(int64_t* to, int64_t start, int64_t room) {
+  return copy_list(work_log.mutex, work_log.begins, to, start, room);
 }
 void vramcast_add_work(const char* name, int32_t dtype, double flops, double num_bytes,
                        const int64_t* sizes, int32_t access) {

@@ -28,7 +28,7 @@ static double first_element(const at::Tensor& host) {
 }
 
 struct Operand {
-  at::Tensor tensor;
+  const at::Tensor& tensor;
   Typical typical;
 };
 

@@ -208,4 +208,11 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
   return metas;
 }
 
+// Nothing where it only writes to lists of tensors that are alike.
+static Metas described_results(const c10::OperatorHandle& op, const Operator& info,
+                               c10::ArrayRef<IValue> arguments) {
+  static const auto nothing = std::make_shared<const Stack>();
+  return info.updates_list && are_alike(arguments) ? nothing : meta_results(op, info, arguments);
+}
+
 }  // namespace vramcast

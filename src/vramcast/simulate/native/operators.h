@@ -43,6 +43,7 @@ struct Operator {
   bool is_of_torch = false;
   bool is_copy = false;
   bool transposes = false;  // t and transpose
+  bool makes_alike = false;  // empty_like and zeros_like
   bool is_host_code = false;
   bool wants_one_device = false;
   bool is_collective = false, waits_for_collective = false;
@@ -231,6 +232,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.is_of_torch = full_name.rfind("aten::", 0) == 0;
   result.transposes =
       full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
+  const bool is_like = full_name == "aten::empty_like" || full_name == "aten::zeros_like";
+  result.makes_alike = is_like && overload.empty();
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);

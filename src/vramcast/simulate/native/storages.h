@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <sys/mman.h>
 
@@ -40,7 +41,8 @@ struct Block {
 };
 
 static std::mutex blocks_mutex;
-static std::unordered_map<uintptr_t, Block*> blocks;  // by address; addresses are never used twice
+// by address; addresses are never used twice
+static ska::flat_hash_map<uintptr_t, Block*> blocks;
 
 static void release_block(void* context) {
   auto* block = static_cast<Block*>(context);

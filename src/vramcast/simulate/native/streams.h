@@ -218,13 +218,16 @@ class PrivatePools {
   void begin(int64_t pool, int64_t stream, bool of_thread) {
     const std::lock_guard<std::mutex> lock(mutex_);
     active_.push_back({pool, stream, of_thread, std::this_thread::get_id()});
+    is_any_ = true;
   }
   void end(int64_t pool) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::erase_if(active_, [&](const Active& one) { return one.pool == pool; });
+    is_any_ = !active_.empty();
   }
   int64_t key() {
     const auto stream = current_stream();
+    if (!is_any_) return stream;
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto one = active_.rbegin(); one != active_.rend(); ++one)
       if (one->of_thread ? one->thread == std::this_thread::get_id() : one->stream == stream)
@@ -239,6 +242,7 @@ class PrivatePools {
     std::thread::id thread;
   };
   std::mutex mutex_;
+  std::atomic<bool> is_any_ = false;
   std::vector<Active> active_;
 };
 inline PrivatePools private_pools;

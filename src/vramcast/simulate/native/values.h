@@ -79,23 +79,27 @@ static void fill_with_typical(const Block& block, const at::Tensor& tensor) {
       .fill_(block.typical.number);
 }
 
+static bool is_whole(const at::Tensor& tensor) {
+  return static_cast<size_t>(tensor.numel()) * tensor.itemsize() ==
+         tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
+}
+
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
   BelowSimulation below;
   if (!block->values.defined()) {
     block->values = host_bytes(block->num_bytes);
-    fill_with_typical(*block, tensor);
+    if (!is_whole(tensor) || !tensor.is_non_overlapping_and_dense())
+      fill_with_typical(*block, tensor);
   }
   host_view(block->values, tensor).copy_(values);
 }
 
 static void begin_values(const at::Tensor& tensor, bool draws) {
   auto* block = block_of(tensor);
-  const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
-  const bool whole = static_cast<size_t>(tensor.numel()) * tensor.itemsize() == num_bytes;
   const bool may = draws ? may_be_drawn(tensor) : may_carry_values(tensor);
-  if (block && !block->values.defined() && whole && may)
+  if (block && !block->values.defined() && is_whole(tensor) && may)
     block->values = host_bytes(block->num_bytes);
 }
 

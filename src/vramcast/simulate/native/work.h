@@ -30,6 +30,7 @@ static constexpr int32_t tf32 = 1006;
 struct WorkLog {
   std::mutex mutex;
   std::vector<Work> list;
+  std::vector<int64_t> begins;  // of steps
 
   // how many kernels written in Python are running inside each other
   static int& depth() {
@@ -53,6 +54,7 @@ struct WorkLog {
     const std::lock_guard<std::mutex> lock(mutex);
     list.push_back(work);
     num_works = static_cast<int64_t>(list.size());
+    if (work.operator_name < 0) begins.push_back(num_works);
   }
   int64_t size() {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -90,7 +92,7 @@ static WorkLog work_log;
 static double moved_bytes(const at::Tensor& tensor) {
   if (!tensor.is_cuda()) return 0;
   return std::min(static_cast<double>(tensor.numel()) * static_cast<double>(tensor.itemsize()),
-                  static_cast<double>(tensor.storage().nbytes()));
+                  static_cast<double>(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes()));
 }
 
 // How far apart the rows of a matrix are, or its columns where it is transposed.

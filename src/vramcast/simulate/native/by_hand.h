@@ -1,0 +1,76 @@
+// t and transpose, of which steps have as many as of matrix products; empty_like and zeros_like, of
+// which the states of optimizers and many results are made.
+#pragma once
+#include "deriving.h"
+#include "work.h"
+
+namespace vramcast {
+
+// They go by three operators to as_strided, which is all that takes time on the host.
+// Nothing for what they do with fewer dimensions, and outside of the device.
+static at::Tensor transposed(c10::ArrayRef<IValue> arguments) {
+  const auto& tensor = arguments[0].toTensor();
+  const auto dims = tensor.dim();
+  int64_t one = 0, other = 1;
+  if (arguments.size() == 3) {
+    one = arguments[1].toInt() + (arguments[1].toInt() < 0 ? dims : 0);
+    other = arguments[2].toInt() + (arguments[2].toInt() < 0 ? dims : 0);
+  } else if (dims != 2) {
+    return {};
+  }
+  const auto is_dim = [&](int64_t dim) { return 0 <= dim && dim < dims; };
+  if (!tensor.is_cuda() || tensor.layout() != at::kStrided || one == other || !is_dim(one) ||
+      !is_dim(other))
+    return {};
+  static const auto name = recorder.intern("aten::as_strided");
+  c10::DimVector sizes(tensor.sizes()), strides(tensor.strides());
+  std::swap(sizes[one], sizes[other]);
+  std::swap(strides[one], strides[other]);
+  auto view = view_of(tensor, tensor.dtype(), sizes, strides, tensor.storage_offset());
+  work_log.add({0, 0, {0, 0, 0, 0}, name, -1, forward, no_kernel});
+  return view;
+}
+
+// Whether a result like this tensor has its strides and type, and is on the GPU.
+static bool is_alike(const at::Tensor& tensor, c10::ArrayRef<IValue> arguments) {
+  const auto is_own = [&](size_t i, const auto& asks) {
+    return arguments[i].isNone() || asks(arguments[i]);
+  };
+  return tensor.is_cuda() && tensor.layout() == at::kStrided &&
+         tensor.is_non_overlapping_and_dense() && !tensor.is_quantized() &&
+         is_own(1, [&](const IValue& t) { return t.toScalarType() == tensor.scalar_type(); }) &&
+         is_own(2, [](const IValue& layout) { return layout.toLayout() == at::kStrided; }) &&
+         is_own(3, [](const IValue& device) { return device.toDevice().is_cuda(); }) &&
+         is_own(4, [](const IValue& pinned) { return !pinned.toBool(); }) &&
+         is_own(5, [](const IValue& format) {
+           return format.toMemoryFormat() == at::MemoryFormat::Preserve;
+         });
+}
+
+// All that empty_like does is empty_strided, and zeros_like zero_ after it.
+static at::Tensor new_like(const Operator& info, c10::ArrayRef<IValue> arguments) {
+  const auto& tensor = arguments[0].toTensor();
+  if (!is_alike(tensor, arguments)) return {};
+  static const auto name = recorder.intern("aten::empty_strided");
+  static const auto& zero = operator_info(
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::zero_", ""));
+  const CurrentOperator current(recorder, info.name);
+  auto made = new_tensor(tensor.sizes(), tensor.strides(), tensor.dtype(), true);
+  work_log.add({0, 0, {0, 0, 0, 0}, name, -1, forward, no_kernel});
+  if (info.uninitialised) return made;
+  if (may_carry_values(made))
+    begin_values(made, false);
+  else
+    set_typical(made, {0, true, true});
+  const std::vector<IValue> written = {made};
+  note_work(zero, written, written);
+  return made;
+}
+
+// What can be made without the operators that torch goes through.
+static at::Tensor made_by_hand(const Operator& info, c10::ArrayRef<IValue> arguments) {
+  if (info.transposes) return transposed(arguments);
+  return info.makes_alike ? new_like(info, arguments) : at::Tensor();
+}
+
+}  // namespace vramcast
