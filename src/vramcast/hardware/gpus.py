@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import msgspec
 
 from vramcast.errors import UsageError
-from vramcast.hardware.gpu_names import FILE
 from vramcast.units import GiB
 
+FILE = Path(__file__).with_name("gpus.toml")
 RATES = ("fp32", "tf32", "bf16", "fp16", "fp8")
 GIVE_MEMORY = "give its memory with --memory SIZE, for example --memory 24GiB."
 BRANDS = re.compile("^(nvidia|geforce|tesla|quadro)+")
