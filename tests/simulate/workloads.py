@@ -132,7 +132,8 @@ def waits_for_a_value() -> Callable[[], Any]:
     model = nn.Linear(WIDTH, WIDTH).cuda()
 
     def loss(x: torch.Tensor) -> torch.Tensor:
-        while not (x > 0).any():  # on a GPU true at once; unknown values must not hang here
+        # on a GPU true at once; unknown values must not hang here
+        while not (model(x) > 0).any():
             x = torch.randn_like(x)
         return model(x).mean()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_examples import HEAD, ROWS, trace, traces
+from trace_examples import HEAD, ROWS, to_rows, trace, traces
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import EnvironmentProblem, UsageError
@@ -21,7 +21,6 @@ from vramcast.tracing.files import (
     from_json,
     read_trace,
     to_json,
-    to_rows,
     write_files,
 )
 from vramcast.tracing.lines import read_events

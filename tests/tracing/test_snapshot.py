@@ -11,12 +11,12 @@ import pytest
 import torch.cuda._memory_viz as viz
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_examples import MIB, ROWS, of, trace, traces
+from trace_examples import MIB, ROWS, of, to_rows, trace, traces
 
 from vramcast.allocator.model import CachingAllocator
 from vramcast.allocator.replay import replay
 from vramcast.allocator.settings import AllocatorSettings
-from vramcast.tracing.files import PICKLE_PROTOCOL, to_rows
+from vramcast.tracing.files import PICKLE_PROTOCOL
 from vramcast.tracing.snapshot import FIRST_ADDRESS, make_snapshot
 from vramcast.tracing.trace import Trace
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
 
+from vramcast.tracing import files
 from vramcast.tracing.files import from_rows
 from vramcast.tracing.trace import Trace
 
@@ -42,6 +44,11 @@ ROWS: list[list[Any]] = [
     ["step", 2],
     ["alloc", 5, 3 * MIB + 1, "aten::mm", {"category": "temporaries", "node": "AddmmBackward0"}],
 ]
+
+
+def to_rows(trace: Trace) -> list[list[Any]]:
+    """The events as a trace file has them."""
+    return [json.loads(line) for line in files._lines(trace)]
 
 
 def trace(rows: list[Any] | None = None, **head: Any) -> Trace:
