@@ -31,12 +31,12 @@ static bool is_of_one_number(const at::Tensor& host) {
 
 static Typical typical_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {0};
-  // many random numbers are told by how they are spread: what is made of them is not computed
-  if (!tensor.is_cuda() || may_carry_values(tensor)) {
+  const auto* block = block_of(tensor);
+  // random numbers are told by how they are spread: what is made of them is not computed
+  if (!block || !block->drawn) {
     if (const auto host = known_values(tensor); host.defined())
       return {first_element(host), true, tensor.numel() == 1 || is_of_one_number(host)};
   }
-  const auto* block = block_of(tensor);
   if (block && (block->typical.derived || !c10::isIntegralType(tensor.scalar_type(), true)))
     return block->typical;
   return {tensor.scalar_type() == at::kBool ? 0. : 1.};

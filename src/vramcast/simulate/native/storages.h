@@ -36,6 +36,7 @@ struct Block {
   int64_t stream;             // that was current
   std::set<int64_t> used_on;  // other streams
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
+  bool drawn = false;  // they are random numbers: of what is made of them only masks are computed
   Typical typical = healthy_now();  // of the contents, where they are not known
   bool stays = false;               // it is part of every recording
 };

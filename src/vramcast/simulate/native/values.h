@@ -87,6 +87,7 @@ static bool is_whole(const at::Tensor& tensor) {
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
+  block->drawn = false;
   BelowSimulation below;
   if (!block->values.defined()) {
     block->values = host_bytes(block->num_bytes);
@@ -99,8 +100,10 @@ static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
 static void begin_values(const at::Tensor& tensor, bool draws) {
   auto* block = block_of(tensor);
   const bool may = draws ? may_be_drawn(tensor) : may_carry_values(tensor);
-  if (block && !block->values.defined() && is_whole(tensor) && may)
+  if (block && !block->values.defined() && is_whole(tensor) && may) {
     block->values = host_bytes(block->num_bytes);
+    block->drawn = draws && c10::isFloatingType(tensor.scalar_type());
+  }
 }
 
 // A tensor of one number, to a few places of which others are written: a mask of classes.
@@ -120,6 +123,7 @@ static void forget_values(const at::Tensor& tensor) {
   auto* block = block_of(tensor);
   if (!block) return;
   block->values.reset();
+  block->drawn = false;
   block->typical = healthy_now();
 }
 
@@ -195,6 +199,9 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
               (info.samples && may_be_drawn(tensor));
     });
   if (!small || info.ranks) return small;
+  const bool makes_floats = !info.samples && !results.empty() && results[0].isTensor() &&
+                            results[0].toTensor().defined() &&
+                            c10::isFloatingType(results[0].toTensor().scalar_type());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
     if (info.overwrites && std::count(info.written_arguments.begin(), info.written_arguments.end(),
@@ -205,6 +212,7 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
       if (tensor.is_cuda()) {
         const auto* block = block_of(tensor);
         known = known && tensor.numel() <= max_computed_elements &&
+                !(makes_floats && block && block->drawn) &&
                 (tensor.numel() == 0 || (block && block->values.defined()) ||
                  (info.scatters && is_uniform(tensor)) ||
                  (info.samples && may_be_drawn(tensor)));
