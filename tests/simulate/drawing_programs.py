@@ -51,7 +51,7 @@ def the_generator_goes_as_far_as_on_a_gpu() -> None:
     assert not wrong, wrong
 
 
-def a_mask_of_random_numbers_picks_as_many_as_on_a_gpu() -> None:
+def a_mask_of_random_numbers_picks_as_many_as_they_say() -> None:
     torch.manual_seed(42)
     chosen = torch.rand(256, 512, device="cuda") < 0.15
     rows = torch.empty(256, 512, 8, device="cuda")[chosen]

@@ -130,11 +130,11 @@ static const std::unordered_map<std::string, Draws> draws_by_name = {
     {"aten::random_", Draws::whole},          {"aten::random_.from", Draws::whole_from},
     {"aten::random_.to", Draws::whole_to},    {"aten::uniform_", Draws::shares},
     {"aten::normal_", Draws::normal},         {"aten::bernoulli_.float", Draws::coins},
-    {"aten::native_dropout", Draws::dropout}, {"aten::_fused_dropout", Draws::dropout},
-    {"aten::exponential_", Draws::others},    {"aten::geometric_", Draws::others},
-    {"aten::log_normal_", Draws::others},     {"aten::cauchy_", Draws::others},
-    {"aten::_standard_gamma", Draws::ten},    {"aten::rrelu_with_noise", Draws::others},
-    {"aten::bernoulli_.Tensor", Draws::ten},  {"aten::multinomial", Draws::choices}};
+    {"aten::_fused_dropout", Draws::dropout}, {"aten::exponential_", Draws::others},
+    {"aten::geometric_", Draws::others},      {"aten::log_normal_", Draws::others},
+    {"aten::cauchy_", Draws::others},         {"aten::rrelu_with_noise", Draws::others},
+    {"aten::_standard_gamma", Draws::ten},    {"aten::bernoulli_.Tensor", Draws::ten},
+    {"aten::multinomial", Draws::choices}};
 
 static const std::unordered_set<std::string> share_names = {
     "aten::uniform_", "aten::sigmoid", "aten::sigmoid_", "aten::_softmax", "aten::softmax"};
@@ -202,9 +202,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   Operator result;
   const auto full_name = schema.operator_name().name;
   const auto overload = schema.overload_name();
-  result.name = recorder.intern(overload.empty() ? full_name : full_name + "." + overload);
-  if (!op.hasKernelForDispatchKey(DispatchKey::Meta))
-    result.shape_rule = find_shape_rule(overload.empty() ? full_name : full_name + "." + overload);
+  const auto name = overload.empty() ? full_name : full_name + "." + overload;
+  result.name = recorder.intern(name);
+  if (!op.hasKernelForDispatchKey(DispatchKey::Meta)) result.shape_rule = find_shape_rule(name);
   result.reduction = find_reduction(full_name, overload);
   result.is_host_code = host_code_names.count(full_name) > 0;
   result.is_collective = full_name.rfind("c10d::", 0) == 0;
@@ -275,7 +275,7 @@ static Operator describe(const c10::OperatorHandle& op) {
     const bool is_along = result.reduction || full_name == "aten::topk";
     if (is_along && arguments[i].name() == "dim") result.goes_along = i;
   }
-  const auto draws = draws_by_name.find(overload.empty() ? full_name : full_name + "." + overload);
+  const auto draws = draws_by_name.find(name);
   if (draws != draws_by_name.end()) result.draws = draws->second;
   for (const auto& ret : schema.returns()) {
     int aliased = -1;
