@@ -80,5 +80,14 @@ def what_a_generator_of_the_program_draws_leaves_the_gpus_as_it_is() -> None:
     assert cases.num_taken(0) == 0
 
 
+def a_state_of_the_wrong_size_is_refused_as_torch_does() -> None:
+    try:
+        torch.cuda.set_rng_state(torch.zeros(3, dtype=torch.uint8))
+    except RuntimeError as error:
+        assert "RNG state is wrong size" in str(error)
+    else:
+        raise AssertionError("it was taken")
+
+
 if __name__ == "__main__":
     run_programs()

@@ -39,8 +39,9 @@ struct GpuGenerator final : c10::GeneratorImpl {
     return gpu_random.seed;
   }
   void set_state(const c10::TensorImpl& state) override {
+    TORCH_CHECK(state.numel() == 16 || state.numel() == 8, "RNG state is wrong size");
     const auto* words = static_cast<const uint64_t*>(state.data());
-    gpu_random.start(words[0], state.numel() >= 16 ? words[1] : 0);
+    gpu_random.start(words[0], state.numel() == 16 ? words[1] : 0);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     const auto state = at::empty({16}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
