@@ -52,7 +52,7 @@ CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster
 size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-quick = {"health_check_period_ms": 200, "health_check_failure_threshold": 3}
+quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 5}
 cluster = Cluster(initialize_head=True,
                   head_node_args={"include_dashboard": False, "_system_config": quick, **size})
 other = cluster.add_node(**size)
