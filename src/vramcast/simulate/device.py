@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "work": (c_int64, POINTER(Work), c_int64, c_int64),
     "work_begins": (c_int64, POINTER(c_int64), c_int64, c_int64),
     "name": (c_char_p, c_int64),
-    "make_gpu_generators": (None, c_bool),
+    "make_default_generators": (None, c_bool),
     "draw_elements": (None, c_int64, c_int64),
     "take_random": (None, c_int64),
     "begin_pool": (None, c_int64, c_int64, c_bool),

@@ -4,7 +4,7 @@ cuDNN's heuristics are not published, but what its kernels take is regular: copi
 weight and the result in the layout that the kernel wants, one result for each image of the batch,
 partial sums of a product that was split, and some bytes. Which of them, a vote of decision trees
 says, and the size of partial sums the most similar recorded convolution: both were made from
-recordings by benchmarks/convolutions/fit.py, which says how often they are right.
+recordings by benchmarks/convolutions/fit.py.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ int64_t vramcast_block_id(int64_t address) {
 void vramcast_block_ids(const int64_t* addresses, int64_t count, int64_t* ids) {
   for (int64_t i = 0; i < count; ++i) ids[i] = vramcast_block_id(addresses[i]);
 }
-void vramcast_make_gpu_generators(bool makes) { makes_gpu_generators = makes; }
+void vramcast_make_default_generators(bool makes) { makes_default_generators = makes; }
 void vramcast_draw_elements(int64_t count, int64_t per_thread) {
   if (count) draw_elements(count, per_thread);
 }

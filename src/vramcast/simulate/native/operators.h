@@ -50,7 +50,7 @@ struct Operator {
   const Reduction* reduction = nullptr;
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
-  bool adds_bias = false;
+  bool adds_bias = false, scales = false;  // addmm and _scaled_mm
   bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
   bool fills = false;           // with one number
   int filled_with = -1;         // which argument is that number, or the one for a mask's places
@@ -246,6 +246,7 @@ static Operator describe(const c10::OperatorHandle& op) {
                     full_name == "aten::upsample_trilinear3d";
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");
+  result.scales = full_name == "aten::_scaled_mm";
   result.is_gemm = gemm_names.count(full_name) > 0;
   result.first_matrix = full_name.find("add") != std::string::npos ? 1 : 0;
   const bool has_kernel =
