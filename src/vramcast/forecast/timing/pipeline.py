@@ -4,7 +4,6 @@ for the other only where it must."""
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -38,7 +37,7 @@ _WAITS = (
     *("_local_scalar_dense", "nonzero", "masked_select", "equal"),
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
-WAITS = frozenset(f"aten::{name}" for name in _WAITS)
+WAITS = frozenset(("vramcast::synchronize", *(f"aten::{name}" for name in _WAITS)))
 MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
 REPETITIONS = 3  # by then both sides have found their pace
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
@@ -155,36 +154,23 @@ def period_seconds(
     """
     waiting = works.each(waits).astype(bool)
     latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
-    if has_streams(works):
-        return period_of_streams(
-            works,
-            kernel_seconds * device_factor,
-            costs * host_factor,
-            waiting,
-            repetitions=REPETITIONS,
-            queue_length=QUEUE_LENGTH,
-            latency=latency,
-            gap=gap,
-            wait=wait,
-        )
-    reals = latency, gap, wait, device_factor, host_factor
-    found = compiled.step_period(costs, kernel_seconds, waiting, REPETITIONS, QUEUE_LENGTH, *reals)
-    if found is not None:
-        return found
-    ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)  # of the last kernels
-    host = device = before = last = 0.0
-    steps = list(zip(costs.tolist(), kernel_seconds.tolist(), waiting.tolist(), strict=True))
-    for _ in range(REPETITIONS):
-        for cost, seconds, must_wait in steps:
-            host += cost * host_factor
-            if seconds:
-                host = max(host, ends[0])
-                device = max(device + gap, host + latency) + seconds * device_factor
-                ends.append(device)
-            if must_wait:
-                host = max(host, device) + wait
-        before, last = last, max(host, device)
-    return last - before
+    if not has_streams(works):
+        reals = latency, gap, wait, device_factor, host_factor
+        sizes = REPETITIONS, QUEUE_LENGTH
+        found = compiled.step_period(costs, kernel_seconds, waiting, *sizes, *reals)
+        if found is not None:
+            return found
+    return period_of_streams(
+        works,
+        kernel_seconds * device_factor,
+        costs * host_factor,
+        waiting,
+        repetitions=REPETITIONS,
+        queue_length=QUEUE_LENGTH,
+        latency=latency,
+        gap=gap,
+        wait=wait,
+    )
 
 
 def host_costs(works: Works, num_python_calls: int, rates: Rates) -> NDArray[np.float64]:
