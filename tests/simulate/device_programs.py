@@ -21,6 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -36,6 +37,32 @@ def a_sparse_matrix_of_the_host_is_computed_however_large_it_would_be_dense() ->
     matrix = torch.eye(600).to_sparse()
     assert matrix._nnz() == 600
     assert torch.equal(matrix @ torch.full((600, 2), 3.0), torch.full((600, 2), 3.0))
+
+
+def what_is_made_of_a_list_is_like_its_tensors() -> None:
+    """Also where torch's Meta kernels are not asked, which see every tensor of thousands."""
+    half, wide = (torch.ones(4, 6, device="cuda", dtype=t) for t in (torch.half, torch.double))
+    given = [half, wide, torch.ones(2, 8, 3, 3, device="cuda"), torch.ones((), device="cuda")]
+    others = [[one.t() if one.dim() == 2 else one for one in given], [given[2][:, ::2], half[:0]]]
+    last = [given[2].to(memory_format=torch.channels_last), given[0].expand(3, 4, 6)]
+    for tensors in (given, *others, last, [half.int(), half.bool()]):
+        for make, one in ((torch._foreach_sqrt, torch.sqrt), (torch._foreach_exp, torch.exp)):
+            for found, expected in zip(make(tensors), map(one, tensors), strict=True):
+                assert found.dtype is expected.dtype
+                assert (found.shape, found.stride()) == (expected.shape, expected.stride())
+    assert torch._foreach_mul([given[2]], 2j)[0].is_complex()
+    made = torch._foreach_addcdiv(given, given, given, [1.0] * 4)
+    assert [one.dtype for one in made] == [one.dtype for one in given]
+    assert torch._foreach_norm(given)[0].shape == ()
+    assert taken_by(lambda: torch._foreach_add(given[:2], given[:2])) == [48, 192]
+
+
+def distinct_rows_are_counted_in_the_order_in_which_they_come() -> None:
+    rows = np.array([[3, 1], [1, 3], [3, 1], [0, 0], [1, 3]], np.uint64)
+    first, place = SESSION.device.distinct(rows)
+    assert first == [0, 1, 3]
+    assert place.tolist() == [0, 1, 0, 2, 1]
+    assert [len(part) for part in SESSION.device.distinct(rows[:0])] == [0, 0]
 
 
 def products_of_half_precision_add_into_single_precision() -> None:

@@ -103,6 +103,7 @@ FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "repeat_work": (None, c_int64, c_int64),
     "repeat_events": (None, c_int64, c_int64, c_bool),
     "append_work": (None, c_int64, c_int64),
+    "distinct": (*[c_int64] * 3, *[c_void_p] * 3),
     "replayed_since": (None, c_int64),
     "captured_since": (None, c_int64),
     "stream": (c_int64,),
@@ -234,6 +235,15 @@ class Device:
 
     def work(self, start: int) -> Sequence[Work]:
         return self._copy("work", Work, start)
+
+    def distinct(self, rows: NDArray[Any]) -> tuple[list[int], NDArray[np.int64]]:
+        """Where each distinct row is first, and for each row which of these it is."""
+        import numpy as np
+
+        places, firsts = np.empty((2, len(rows)), np.int64)
+        pointers = (each.ctypes.data for each in (rows, places, firsts))
+        num = self.library.vramcast_distinct(len(rows), rows.strides[0], *pointers)
+        return firsts[:num].tolist(), places
 
     def operator_work(self, done: Work) -> OperatorWork:
         return OperatorWork(

@@ -129,7 +129,7 @@ class Recording:
         categories = self._categories(allocations)
         events = trace.in_canonical_order(events)
         original = repeating.originals(events, len(allocations), self.num_repetitions)
-        streams = allocations["stream"][original]
+        streams = original.each(allocations["stream"])
         bounds = self._bounds()
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
@@ -137,8 +137,8 @@ class Recording:
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
             events=repeating.with_repetitions(events, self.num_repetitions, self.made_once),
-            sizes=allocations["num_bytes"][original],
-            categories=trace.Labels(categories.codes[original], categories.words),
+            sizes=original.each(allocations["num_bytes"]),
+            categories=trace.Labels(original.each(categories.codes), categories.words),
             num_parameters=num_parameters,
             num_trainable_parameters=num_trainable,
             notes=tuple(sorted(self.gpu.all_notes())),
@@ -158,7 +158,7 @@ class Recording:
             tries_kernels=self.gpu.has_tried_kernels,
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
-            parts=allocations["phase"][original],
+            parts=original.each(allocations["phase"]),
             first_kernel=self._first_kernel(events, allocations),
             first_convolution=_place_of(_first(self._is_of(CONVOLUTIONS, allocations)), events),
             first_product=_place_of(
@@ -195,7 +195,7 @@ class Recording:
         return trace.Labels(codes, list(numbers))
 
     def _details(
-        self, allocations: NDArray[Any], categories: trace.Labels, original: NDArray[np.int64]
+        self, allocations: NDArray[Any], categories: trace.Labels, original: repeating.Originals
     ) -> Callable[[int], trace.Allocation]:
         """A function that describes the n-th allocation: most are never asked for."""
         shapes = self.device.shapes()
@@ -207,7 +207,7 @@ class Recording:
         ]
 
         def detail_of(repeated: int) -> trace.Allocation:
-            number = int(original[repeated - 1]) + 1
+            number = original.number(repeated)
             a = Allocation.from_buffer_copy(allocations[number - 1])
             is_located = a.location >= 0
             return trace.Allocation(
@@ -241,7 +241,7 @@ class Recording:
     def _described(self, step: NDArray[Any]) -> Works:
         # nothing runs while a graph is captured
         items = np.ascontiguousarray(step[step["phase"] != CAPTURED])
-        firsts, codes = repeating.distinct(items.view(np.uint64).reshape(-1, items.itemsize // 8))
+        firsts, codes = self.device.distinct(items)
         found = (self.device.operator_work(Work.from_buffer_copy(items[i])) for i in firsts)
         return Works(codes, tuple(found))
 
@@ -260,17 +260,21 @@ def _first(is_one: NDArray[np.bool_]) -> int:
 def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which allocations were made without gradients and are alive when the step's next backward
     pass begins: those of a torch.autograd.Function, as what is compiled is."""
-    made, number_made = np.flatnonzero(events > 0), events[events > 0] - 1
-    freed_at = np.full(len(phases), len(events))
-    is_free = (events < 0) & (events >= -len(phases))
+    made = np.flatnonzero(events > 0)  # in the order of their numbers
+    kept, phases = np.zeros(len(phases), bool), phases[: len(made)]
+    without = np.flatnonzero(phases == UPDATE)
+    if not len(without):
+        return kept
+    freed_at = np.full(len(kept), len(events))
+    is_free = (events < 0) & (events >= -len(kept))
     freed_at[-events[is_free] - 1] = np.flatnonzero(is_free)
+    backward = np.append(made[phases == BACKWARD], len(events))
     steps = np.append(np.flatnonzero(events == 0), len(events))
-    backward = np.append(made[phases[number_made] == BACKWARD], len(events))
-    next_backward = backward[np.searchsorted(backward, made)]
-    next_step = steps[np.searchsorted(steps, made)]
-    kept = np.zeros(len(phases), bool)
-    kept[number_made] = next_backward < np.minimum(freed_at[number_made], next_step)
-    return kept & (phases == UPDATE)
+    next_backward, next_step = (
+        each[np.searchsorted(each, made[without])] for each in (backward, steps)
+    )
+    kept[without] = next_backward < np.minimum(freed_at[without], next_step)
+    return kept
 
 
 def _is_of_library(operator: str) -> bool:

@@ -81,6 +81,7 @@ struct Operator {
   bool counts = false;  // a sum
   bool folds = false;   // a reduction or a scalar product
   bool updates_list = false;  // writes to a list of tensors, as optimizers do, and returns nothing
+  bool maps_list = false;     // returns a list of tensors that are like those of its first
   // factories: which argument is the device, and which the layout
   int device_argument = -1, layout_argument = -1;
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
@@ -260,7 +261,13 @@ static Operator describe(const c10::OperatorHandle& op) {
     result.kind = Kind::redispatch;
   if (has_host_kernel(op)) result.kind = Kind::run_on_host;
   const auto& arguments = schema.arguments();
-  result.updates_list = full_name.rfind("aten::_foreach_", 0) == 0 && schema.returns().empty();
+  const bool is_of_lists = full_name.rfind("aten::_foreach_", 0) == 0;
+  result.updates_list = is_of_lists && schema.returns().empty();
+  static const std::unordered_set<std::string> by_element = {
+      "add",  "sub", "mul", "div",     "addcmul", "addcdiv",    "lerp", "maximum",
+      "sqrt", "neg", "abs", "minimum", "sign",    "reciprocal", "exp"};
+  result.maps_list = is_of_lists && !schema.returns().empty() &&
+                     by_element.count(schema.name().substr(strlen("aten::_foreach_")));
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
     if (alias && alias->isWrite()) {
