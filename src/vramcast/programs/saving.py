@@ -2,8 +2,7 @@
 
 A simulated GPU computes nothing: a checkpoint would be gigabytes of nothing, and might replace a
 real one. Files of torch.save and safetensors go into a scratch folder, which is removed at the end.
-Where the program names a new file, an empty one stands in its place meanwhile. A folder that it
-makes for weights is removed: without them, a later training would take it for a checkpoint.
+A folder that it makes for weights is removed: a later training would take it for a checkpoint.
 """
 
 from __future__ import annotations

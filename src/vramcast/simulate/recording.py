@@ -23,6 +23,7 @@ from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, W
 # A step with fewer operators than this part of a usual one's is not whole. One may have more: in
 # its second, DistributedDataParallel makes new buckets.
 WHOLE_STEP = 0.9
+ALIKE = 0.999  # of what two steps ask for
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",
@@ -113,10 +114,15 @@ class Recording:
         return True
 
     def steps_are_alike(self) -> bool:
-        """Or not: a drawn number may leave out layers."""
+        """Layers may be left out, and batches may be of several lengths."""
         *lengths, last = np.diff(self._bounds()).tolist()
-        # the mark of the next step ends each but the last; the first makes the optimizer's state
-        return all(length == last + 1 for length in lengths[1:])
+        events = self.device.events_array()
+        taken, step = events > 0, np.cumsum(events == 0)
+        sizes = self.device.allocations_array()["num_bytes"][events[taken] - 1]
+        # without the build and the first step, which makes the optimizer's state
+        sums = np.bincount(step[taken], sizes)[2:]
+        # the mark of the next step ends each but the last
+        return all(length == last + 1 for length in lengths[1:]) and sums.min() > ALIKE * sums.max()
 
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""

@@ -44,6 +44,7 @@ struct Operator {
   bool is_copy = false;
   bool transposes = false;  // t and transpose
   bool makes_alike = false;  // empty_like and zeros_like
+  bool makes_zero_tensor = false;  // zeros that take no memory: a gradient of nothing
   bool is_host_code = false;
   bool wants_one_device = false;
   bool is_collective = false, waits_for_collective = false;
@@ -235,6 +236,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
   const bool is_like = full_name == "aten::empty_like" || full_name == "aten::zeros_like";
   result.makes_alike = is_like && overload.empty();
+  result.makes_zero_tensor = full_name == "aten::_efficientzerotensor";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);

@@ -2,8 +2,7 @@
 
 Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
 they send. One rank is simulated: the others vote as it does, and gradients that come back have the
-shapes of what was sent. What comes from the stage before must be said by the program, or have the
-shape of what an earlier stage of this rank sends.
+shapes of what was sent.
 Versions: torch 2.10 to 2.15; up to 2.11 there is no vote.
 """
 

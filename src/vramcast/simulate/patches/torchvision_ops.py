@@ -2,8 +2,7 @@
 
 Why: how many boxes non-maximum suppression keeps depends on contents, so torchvision's own shapes
 are of no use. Beside a torch without CUDA the library of torchvision's usual wheel cannot be
-loaded, and then torchvision cannot be imported: its operators are declared here, as nothing of them
-is computed anyway.
+loaded: its operators are declared here.
 Versions: torchvision 0.25 to 0.29.
 """
 

@@ -13,7 +13,7 @@ from vramcast_zoo.suites.training import training_step
 Step = Callable[[], torch.Tensor]
 
 
-def flux(*, batch_size: int = 4, size: int = 32, checkpointing: bool = False) -> Step:
+def flux(*, batch_size: int = 2, size: int = 32, checkpointing: bool = False) -> Step:
     """A transformer for pictures and words at once, with rotated positions (diffusers)."""
     from diffusers import FluxTransformer2DModel
 
@@ -39,7 +39,7 @@ def flux(*, batch_size: int = 4, size: int = 32, checkpointing: bool = False) ->
         mixed = torch.lerp(latents, noise, t[:, None, None])
         return F.mse_loss(model(mixed, timestep=t, **given).sample, noise - latents)
 
-    return training_step(loss, model.parameters(), autocast="bf16")
+    return training_step(loss, model.parameters())
 
 
 def controlled(*, batch_size: int = 2, size: int = 32) -> Step:
