@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from vramcast.simulate.python_calls import PythonCalls
-from vramcast.simulate.same_passes import SamePasses
+from vramcast.simulate.same_passes import GROWING, RUN_ONE_IN, SamePasses
 from vramcast.tracing.trace import split_holds
 from vramcast.units import format_bytes
 
@@ -239,6 +239,35 @@ def passes_that_are_alike_take_the_same_whether_they_run_or_not() -> None:
     with passes.repeating():
         assert _evaluated(module, 20, passes.run) == expected
     assert 20 < num_calls < 30 and len(notes) == 1
+
+
+def of_passes_whose_input_grows_some_run_and_all_results_have_their_size() -> None:
+    notes: set[str] = set()
+    lengths: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    module[1].forward = lambda x: lengths.append(len(x)) or nn.functional.gelu(x)
+
+    def sample(run: Callable[..., Any]) -> None:
+        for length in range(1024, 1124):
+            y = run(type(module).__call__, module, torch.randn(length, 32, device="cuda"))
+            assert y.shape == (length, 8) and y.is_contiguous()
+
+    def run_all(call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    with torch.no_grad():
+        sample(run_all)  # takes cuBLAS' workspace
+        expected = taken_by(lambda: sample(run_all))
+        lengths.clear()
+        taken = taken_by(lambda: sample(SamePasses(SESSION.device, notes.add).run))
+    assert notes == {GROWING} and len(lengths) < 16 and lengths[-1] > 1123 - RUN_ONE_IN
+    # one that is not run takes as much as the last that ran
+    assert len(taken) == len(expected)
+    most_shorter = RUN_ONE_IN * 64 * 4
+    assert all(
+        abs(seen) <= abs(size) <= abs(seen) + most_shorter
+        for seen, size in zip(taken, expected, strict=True)
+    )
 
 
 def passes_that_keep_something_or_draw_numbers_all_run() -> None:

@@ -42,20 +42,12 @@ CONVOLUTIONS = frozenset(("aten::convolution", "aten::cudnn_convolution"))
 COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
 PRODUCTS = frozenset((*(f"aten::{op}" for op in ("addmm", "mm", "bmm", "baddbmm")), WORKSPACE))
 # c10::ScalarType; a rare type that is not listed is shown by its number
+FIRST_DTYPES = (
+    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool"
+)
 DTYPES = {
+    **dict(enumerate(FIRST_DTYPES.split())),
     -1: "bytes",
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    8: "complex32",
-    9: "complex64",
-    10: "complex128",
-    11: "bool",
     15: "bfloat16",
     23: "float8_e5m2",
     24: "float8_e4m3fn",
