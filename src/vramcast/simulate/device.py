@@ -70,16 +70,14 @@ CALLBACK = re.compile(r"\(\*\w+\)\([^)]*\)")
 def _type(declared: str) -> Any:
     if "*" not in declared:
         return TYPES[declared.split()[0]]
-    if declared.endswith("sizes"):
-        return c_int64 * 4
-    return c_char_p if "char" in declared else c_void_p
+    return c_int64 * 4 if declared.endswith("sizes") else c_void_p
 
 
 def _declare(library: ctypes.CDLL) -> None:
     """What its functions take and return."""
     for result, name, given in FUNCTION.findall((SOURCES / "exports.h").read_text()):
         function, given = getattr(library, name), CALLBACK.sub("*", given)
-        function.restype = _type(result)
+        function.restype = c_char_p if "char" in result else _type(result)
         function.argtypes = [_type(one) for one in given.split(",") if one]
 
 
