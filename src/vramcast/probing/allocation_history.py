@@ -49,7 +49,7 @@ class History:
 
     def start(self) -> None:
         self._memory._record_memory_history(
-            max_entries=MAX_ENTRIES, stacks="python", context="all", clear_history=True
+            max_entries=MAX_ENTRIES, stacks="python", context="alloc", clear_history=True
         )
         self._base = self._so_far()
         self._profiler = _profiler()
