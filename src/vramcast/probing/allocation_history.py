@@ -1,7 +1,7 @@
 """What a real run allocated and freed, as the rows of a memory trace.
 
-Sizes and order come from the allocator's history, operators from the profiler. Neither changes what
-the program allocates, as a dispatch mode would. The n-th allocation at an address is the same in
+Sizes and order come from the allocator's history, operators from the profiler: neither changes what
+a program allocates. The n-th allocation at an address is the same in
 both; where they disagree about an address, the operator is "".
 """
 

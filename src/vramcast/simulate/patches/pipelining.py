@@ -3,7 +3,7 @@
 Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
 they send. One rank is simulated: the others vote as it does, and gradients that come back have the
 shapes of what was sent.
-Versions: torch 2.10 to 2.15; up to 2.11 there is no vote, from 2.15 on it is an all_reduce.
+Versions: torch 2.10 to 2.15; up to 2.11 without a vote, from 2.15 on by an all_reduce.
 """
 
 from __future__ import annotations
@@ -74,8 +74,7 @@ def _vote_alone(patcher: Patcher, kind: Any, modes: Any) -> None:
 
     def forward_vote(self: Any, has_backward: bool, received_acc: Any = None) -> Any:
         mine = vote(self, has_backward, received_acc)
-        is_dynamic = modes.needs_dynamic(self._user_meta, has_backward)
-        return mine.fill_(int(not is_dynamic))
+        return mine.fill_(int(not modes.needs_dynamic(self._user_meta, has_backward)))
 
     patcher.put(kind, "_warmup_forward_vote", forward_vote)
     patcher.put(kind, "_warmup_backward_result", lambda self, received_result=None: received_result)
