@@ -60,7 +60,9 @@ would be busy with a slow host too; else the host may be the slower side, and it
 between machines: the same step took up to 2.4 times as long in another session on the same kind of
 GPU. `elleci-1.36b` is one model in many settings of `tune`. Its scans are kernels of the zoo, 10
 times as long as their bytes say: they were recorded at batches of 16 and 32 (`by_hand.jsonl`), with
-the other kernels of a step with a batch of 16 (`hybrid_kernels.jsonl.gz`).
+the other kernels of a step with a batch of 16 (`hybrid_kernels.jsonl.gz`). The recurrences of
+`e10-50m` were recorded too, at batches of 96 and 256, after the last full run of `fit.py`: its
+`fit_memory` made their four entries, the others were not made again.
 Kernels that torch.compile writes go by their bytes and their slow functions at one rate, made from
 those of six profiled steps (`generated.jsonl`); the steps of other compiled rows were timed alone,
 with kernels from Inductor's cache.
