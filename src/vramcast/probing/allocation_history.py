@@ -151,7 +151,7 @@ def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, l
     """Who made each allocation at each address, in order, from the profiler's tree of events.
 
     Like in a simulation, that is the outermost operator with a kernel of its own: aten::clone, not
-    the aten::reshape around it, which only calls others, nor the aten::empty_strided inside.
+    the aten::reshape around it, nor the aten::empty_strided inside.
     """
     found: dict[int, list[tuple[int, Maker]]] = defaultdict(list)
     todo: list[tuple[Any, Maker]] = [(root, Maker()) for root in roots]
@@ -198,7 +198,7 @@ def _only_calls_others(name: str) -> bool:
 
 
 def source_of(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost line of the user's own code, "" where there is none (the backward pass)."""
+    """The innermost line of the user's own code, "" where there is none."""
     for frame in frames:
         if not frame["filename"].startswith(HIDDEN):
             return Location(frame["filename"], frame["line"], frame["name"]).source

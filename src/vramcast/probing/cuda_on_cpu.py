@@ -1,7 +1,6 @@
 """Runs code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
 
-For `probe --device cpu`: a workload says "cuda" and has no knob for the device. What a script asks
-of torch.cuda is answered as in a simulation.
+For `probe --device cpu`: a workload says "cuda" and has no knob for the device.
 """
 
 import contextlib

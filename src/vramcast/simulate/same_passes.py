@@ -1,8 +1,8 @@
 """Forward passes of an evaluation that do the same again and again are not run again and again.
 
 After a few with tensors of the same shapes that changed nothing of the module, read nothing from
-the GPU and did the same, those that follow only do that once more. Where the input grows, as for a
-sample, one in some is run.
+the GPU and did the same, those that follow only do that once more. Where the input grows, one
+in some is run.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from vramcast.simulate.device import Device
 FEWEST_ALIKE = 4
 # and so many are looked at
 MOST_IN_VAIN = 12
-# where the input grows; odd, as kernels pad to multiples of 8
-RUN_ONE_IN = 17
+# where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
+FEWEST_GROWING, RUN_ONE_IN = 128, 17
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
     "forward passes of an evaluation that did the same as those before were not run again: only "
@@ -93,6 +93,7 @@ class _Known:
     form: State
     numbers: Numbers
     step: Numbers  # by which they grow
+    num_passes: int = 0
     num_since: int = 0  # passes that were not run
     num_in_vain: int = 0
     last: _Pass | None = None
@@ -141,7 +142,8 @@ class SamePasses:
         before = self._known.get(module)
         known = before.after(*given) if before else _Known(*given, 0 * given[1])
         self._known[module] = known
-        if known is not before:
+        known.num_passes += 1
+        if known is not before or known.grows and known.num_passes < FEWEST_GROWING:
             return call(module, *arguments, **options)
         known.parts = parts = known.parts or _Parts(module)
         if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # who knows what hooks do

@@ -37,7 +37,8 @@ _WAITS = (
     *("_local_scalar_dense", "nonzero", "masked_select", "equal"),
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
-WAITS = frozenset(("vramcast::synchronize", *(f"aten::{name}" for name in _WAITS)))
+SYNCHRONIZE = "vramcast::synchronize"
+WAITS = frozenset((SYNCHRONIZE, *(f"aten::{name}" for name in _WAITS)))
 MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
 REPETITIONS = 3  # by then both sides have found their pace
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
@@ -106,7 +107,7 @@ def _between_gpus(work: OperatorWork, fabric: Fabric | None) -> float:
 
 
 def _sum(numbers: NDArray[np.float64]) -> float:
-    """One after the other, as Python adds; numpy's own sum adds in another order."""
+    """In Python's order, which numpy's own sum has not."""
     return float(numbers.cumsum()[-1]) if len(numbers) else 0.0
 
 
@@ -194,8 +195,8 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
 
 
 def waits(work: OperatorWork) -> bool:
-    """A copy from or to the host too, but one of pinned memory that was not to block; and a mask
-    as an index: how many of its elements are true decides the shape of the result."""
+    """Copies from and to the host too, but those of pinned memory that are not to block, and masks
+    as indices, which decide a shape."""
     is_masked = work.operator in MASKED and work.sizes[1] > 0
     return work.operator in WAITS or is_masked or crosses(work) and not work.sizes[2]
 
