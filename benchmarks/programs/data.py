@@ -11,7 +11,6 @@ import struct
 import sys
 from pathlib import Path
 
-import kinds_data
 import more_data
 import other_data
 
@@ -50,7 +49,6 @@ def make(folder: Path) -> None:
     _planetoid(folder / "planetoid")
     other_data.make(folder)
     more_data.make(folder)
-    kinds_data.make(folder)
 
 
 def _words(folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Runs code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
 
-For `probe --device cpu`: a workload says "cuda" and has no knob for the device.
+For `probe --device cpu`: a workload says "cuda" and has no knob for the device. What a script asks
+of torch.cuda is answered as in a simulation.
 """
 
 import contextlib
@@ -63,9 +64,6 @@ class Event(DoesNothing):
 class Stream(DoesNothing):
     cuda_stream = device_index = 0
     synchronize = wait_event = wait_stream = DoesNothing.do_nothing
-
-    def is_capturing(self) -> bool:
-        return False
 
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event()
@@ -138,7 +136,6 @@ def cuda_means_cpu() -> Iterator[None]:
             "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         }.items():
             patcher.put(torch.cuda, name, answer)
-        patcher.put(torch.accelerator, "current_stream", torch.cuda.current_stream)
         patcher.put(torch, "set_default_device", lambda device: default_device(on_cpu(device)))
         patcher.put(torch, "Generator", CpuGenerator)
         patcher.put(torch.Tensor, "record_stream", lambda *_: None)

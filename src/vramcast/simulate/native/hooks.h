@@ -46,9 +46,8 @@ struct Hooks final : at::CUDAHooksInterface {
     return at::detail::getDefaultCPUGenerator();
   }
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
-    return at::make_generator<GpuGenerator>(makes_default_generators
-                                                ? default_random
-                                                : std::make_shared<GpuRandom>());
+    return makes_gpu_generators ? at::make_generator<GpuGenerator>()
+                                : at::detail::createCPUGenerator();
   }
 };
 
