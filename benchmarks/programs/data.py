@@ -11,6 +11,7 @@ import struct
 import sys
 from pathlib import Path
 
+import kinds_data
 import more_data
 import other_data
 
@@ -49,6 +50,7 @@ def make(folder: Path) -> None:
     _planetoid(folder / "planetoid")
     other_data.make(folder)
     more_data.make(folder)
+    kinds_data.make(folder)
 
 
 def _words(folder: Path) -> None:

@@ -30,9 +30,9 @@ SESSIONS = {
     "mb": "max-batch",
     "unseen": "unseen.py",
     "further": "further.md",
+    "later": "later.md",
 }
-# One model in many settings, all off alike: its scans are kernels of its own, and its products are
-# larger than those that were recorded.
+# One model in many settings: its scans, and a step with another batch, were recorded.
 BY_HAND = "elleci-1.36b"
 COMPILED = ("-compile-", "-reduce-overhead-", "compiled-", "-compiled_")
 TEXT = """# Step times: predicted against measured
@@ -40,10 +40,10 @@ TEXT = """# Step times: predicted against measured
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
 `fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py` and `popular.py`,
-whose predictions before they were measured are in [unseen.md](unseen.md) and
-[further.md](further.md). The rates are made by `fit.py` from `steps.jsonl.gz`, `kernels.jsonl.gz`,
+whose predictions before they were measured are in [unseen.md](unseen.md), [further.md](further.md)
+and [later.md](later.md). The rates are made by `fit.py` from `steps.jsonl.gz`, `kernels.jsonl.gz`,
 `operators.jsonl.gz`, some steps of `popular.py` ([larger.md](larger.md): as committed before) and
-`benchmarks/convolutions`.
+`shapes.jsonl.gz`, 5,372 convolutions and 1,180 products of `shapes.py`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
 [wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`. `compiled_alone.jsonl` has
@@ -58,8 +58,11 @@ block take 1.85 times as long where it is not full (convnext, swin, sets, segfor
 A range is meant to hold 90 % of measured medians. It is high / low wide. The GPU is busy where it
 would be busy with a slow host too; else the host may be the slower side, and its speed differs
 between machines: the same step took up to 2.4 times as long in another session on the same kind of
-GPU. `elleci-1.36b` is one model in many settings of `tune`, all off alike: its scans are kernels
-of its own, of which only the bytes are known, and its products are larger than recorded ones.
+GPU. `elleci-1.36b` is one model in many settings of `tune`. Its scans are kernels of the zoo, 10
+times as long as their bytes say: they were recorded at batches of 16 and 32 (`by_hand.jsonl`), with
+the other kernels of a step with a batch of 16 (`hybrid_kernels.jsonl.gz`). The recurrences of
+`e10-50m` were recorded too, at batches of 96 and 256, after the last full run of `fit.py`: its
+`fit_memory` made their four entries, the others were not made again.
 Kernels that torch.compile writes go by their bytes and their slow functions at one rate, made from
 those of six profiled steps (`generated.jsonl`); the steps of other compiled rows were timed alone,
 with kernels from Inductor's cache.

@@ -1,4 +1,8 @@
-"""Fits the time of convolutions to those recorded in benchmarks/convolutions. Used by fit.py."""
+"""Fits the time of convolutions to recorded ones. Used by fit.py.
+
+shapes.jsonl.gz has those that shapes.py recorded, operators.jsonl.gz those of the families: seconds
+of their kernels alone. What benchmarks/convolutions has was timed with its launches.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +10,42 @@ import gzip
 import json
 import math
 from collections import defaultdict
+from itertools import compress, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from others import tell_errors
+from scipy import linalg
 from steps import read_kernels
 
 from vramcast.forecast.timing.convolutions import (
+    COMMON,
     FIXED_SECONDS,
     base_seconds,
     directions_of,
     features,
     is_convolution,
     kind_of,
+    likeness,
 )
 from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import TF32, Convolution, OperatorWork
 
-RECORDED = Path(__file__).parents[1] / "convolutions" / "h200-torch-2.11.jsonl.gz"
+SHAPES = Path(__file__).parent / "shapes.jsonl.gz"
 H200 = find_gpu("h200")
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise")
 DTYPES = {"fp32": 6, "bf16": 15, "fp16": 5}
-# A call of those was timed with its launch, which takes 20 to 100 us: of short ones the time is the
-# host's. To choose by the time that was measured would choose slow ones: what they compute decides.
-LAUNCH_SECONDS = 3e-5
-SHORTEST_SECONDS = {"dense": 2e-4, "depthwise": 2e-4}
-LEAST_WORK_SECONDS = {"dense": 1e-4, "depthwise": 0.0}
 RIDGE = 1.0
-NUM_FOLDS = 5
-NUM_PARTS = 20  # of the families, each left out like a network
+ONE_OF = 5  # networks is left out to see how far it is off for those
+IN_A_PART = 60  # of the families, each left out like a network
 USUAL_ERROR = 0.1  # larger ones count less
+NOISE = 0.03  # variance of a recorded logarithm
 
 
-def recorded() -> list[dict[str, Any]]:
-    with gzip.open(RECORDED, "rt") as file:
+def recorded(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") as file:
         lines = [json.loads(line) for line in file]
     return [line for line in lines if "seconds" in line]
 
@@ -54,32 +59,31 @@ def work_of(record: dict[str, Any], direction: str) -> OperatorWork:
         filters=filters // record["groups"],
         channels=weight[1],
         kernel=math.prod(weight[2:]),
-        dims=len(weight) - 2,
+        # forward, a line is a picture that is one high
+        dims=2 if direction == "forward" and len(weight) == 3 else len(weight) - 2,
         is_transposed=is_transposed,
-        is_channels_last=record["channels_last"],
+        is_channels_last=record.get("channels_last", record.get("last")),
         of_data=direction == "data_gradient",
         of_weight=direction == "weight_gradient",
         batch=record["batch"],
+        is_dilated=max(record["dilation"]) > 1,
     )
-    dtype = TF32 if record["tf32"] else DTYPES[record["dtype"]]
+    is_tf32 = record.get("tf32", record["dtype"] == "fp32")
+    dtype = TF32 if is_tf32 else DTYPES[record["dtype"]]
     moved = (x + y + math.prod(weight)) * (4 if record["dtype"] == "fp32" else 2)
     flops = 2.0 * small * math.prod(weight) / weight[0]
     return OperatorWork("aten::convolution", dtype, flops, float(moved), sizes.packed, 0, 1)
 
 
 def timed_convolutions() -> list[tuple[str, OperatorWork, float]]:
-    """(network, what is computed, seconds). Those of operators.jsonl.gz are without the launch."""
-    timed = []
-    for record in recorded():
+    """(network, what is computed, seconds)."""
+    families = [(w, s) for w, s, _ in read_kernels("operators.jsonl.gz") if is_convolution(w)]
+    timed = [(f"part {number // IN_A_PART}", *each) for number, each in enumerate(families)]
+    for number, record in enumerate(line for line in recorded(SHAPES) if "weight" in line):
         for direction in DIRECTIONS:
-            work, seconds = work_of(record, direction), record["seconds"][direction]
-            kind, least = kind_of(Convolution.unpacked(work.sizes)), base_seconds(work, H200)
-            if seconds > SHORTEST_SECONDS[kind] and least > LEAST_WORK_SECONDS[kind]:
-                timed.append((record["network"], work, seconds - LAUNCH_SECONDS))
-    for number, (work, seconds, _) in enumerate(read_kernels("operators.jsonl.gz")):
-        if is_convolution(work) and seconds > FIXED_SECONDS:
-            timed.append((f"operators {number % NUM_PARTS}", work, seconds))
-    return timed
+            network = record.get("network", f"drawn {number // IN_A_PART}")
+            timed.append((network, work_of(record, direction), record["seconds"][direction]))
+    return [each for each in timed if each[2] > FIXED_SECONDS]
 
 
 def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -99,45 +103,52 @@ def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return coefficients
 
 
-def fit_convolutions() -> tuple[dict[str, list[float]], float]:
-    """The polynomials, and how far they are off for networks that they were not fitted to: the
-    standard deviation of a network's mean logarithmic error, without its outliers."""
-    polynomials: dict[str, list[float]] = {}
+def around(inputs: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """How much each counts for those that are like it."""
+    places = inputs[:, COMMON:]
+    matrix = likeness(places, places)
+    matrix[np.diag_indices(len(matrix))] += NOISE
+    return linalg.solve(matrix, left, assume_a="pos", overwrite_a=True)
+
+
+def fit_convolutions() -> tuple[dict[str, list[float]], dict[str, np.ndarray], float]:
+    """The sums, what recorded ones add, and how far it is off for networks that it was not fitted
+    to: the standard deviation of a network's mean logarithmic error, without its outliers."""
+    sums: dict[str, list[float]] = {}
+    table: dict[str, np.ndarray] = {}
     timed = timed_convolutions()
-    networks = sorted({network for network, _, _ in timed})
+    networks = sorted({network for network, *_ in timed})
     order = np.random.RandomState(0).permutation(len(networks))
-    fold = {networks[index]: number % NUM_FOLDS for number, index in enumerate(order)}
+    is_left_out = {networks[index]: number % ONE_OF == 0 for number, index in enumerate(order)}
     errors: dict[str, list[float]] = defaultdict(list)
-    for direction in DIRECTIONS:
-        usable = [
-            t for t in timed if directions_of(Convolution.unpacked(t[1].sizes)) == [direction]
+    for direction, kind in product(DIRECTIONS, KINDS):
+        chosen = [
+            (network, work, seconds)
+            for network, work, seconds in timed
+            for sizes in [Convolution.unpacked(work.sizes)]
+            if directions_of(sizes) == [direction] and kind_of(sizes) == kind
         ]
-        for kind in KINDS:
-            chosen = [u for u in usable if kind_of(Convolution.unpacked(u[1].sizes)) == kind]
-            inputs = np.array(
-                [features(Convolution.unpacked(w.sizes), w, H200) for _, w, _ in chosen]
-            )
-            wanted = np.array(
-                [
-                    math.log((seconds - FIXED_SECONDS) / base_seconds(w, H200))
-                    for _, w, seconds in chosen
-                ]
-            )
-            folds = np.array([fold[network] for network, _, _ in chosen])
-            left_out = np.empty(len(chosen))
-            for number in range(NUM_FOLDS):
-                inside, outside = folds != number, folds == number
-                limits = np.quantile(wanted[inside], [0.01, 0.99])
-                found = np.clip(inputs[outside] @ solve(inputs[inside], wanted[inside]), *limits)
-                left_out[outside] = found - wanted[outside]
-            for (network, _, _), error in zip(chosen, left_out, strict=True):
-                errors[network].append(error)
-            error = np.abs(np.expm1(left_out))
-            print(
-                f"convolutions {direction} {kind}, {len(chosen)}: networks left out, median error "
-                f"{100 * np.median(error):.0f} %, 90 % within {100 * np.quantile(error, 0.9):.0f} %"
-            )
-            values = [*np.quantile(wanted, [0.01, 0.99]), *solve(inputs, wanted)]
-            polynomials[f"{direction} {kind}"] = [float(f"{value:.5g}") for value in values]
+        inputs = np.array([features(Convolution.unpacked(w.sizes), w, H200) for _, w, _ in chosen])
+        wanted = np.array(
+            [math.log((s - FIXED_SECONDS) / base_seconds(w, H200)) for _, w, s in chosen]
+        )
+        outside = np.array([is_left_out[network] for network, *_ in chosen])
+        found = solve(inputs[~outside], wanted[~outside])
+        left = wanted - inputs @ found
+        weights = around(inputs[~outside], left[~outside])
+        near = likeness(inputs[outside, COMMON:], inputs[~outside, COMMON:])
+        wrong = near @ weights - left[outside]
+        for (network, *_), error in zip(compress(chosen, outside), wrong, strict=True):
+            errors[network].append(error)
+        tell_errors(
+            f"convolutions {direction} {kind}, {len(chosen)}: networks left out",
+            np.abs(np.expm1(wrong)),
+        )
+        values = [*np.quantile(wanted, [0.002, 0.998]), *solve(inputs, wanted)]
+        name = f"{direction} {kind}"
+        sums[name] = [float(f"{value:.5g}") for value in values]
+        table[f"{name} places"] = inputs[:, COMMON:].astype(np.float16)
+        weights = around(inputs, wanted - inputs @ np.array(sums[name][2:]))
+        table[f"{name} weights"] = weights.astype(np.float32)
     means = np.array([np.mean(of_network) for of_network in errors.values()])
-    return polynomials, float(1.4826 * np.median(np.abs(means)))
+    return sums, table, float(1.4826 * np.median(np.abs(means)))

@@ -10,7 +10,9 @@ profiled step of each calibration row, paired with the simulated operators one b
 operators.jsonl.gz the same of the families in operators.py, layers.py, sequences.py and
 pictures.py (joined.py), alone.jsonl of memory-efficient attention, called again and again under the
 profiler, and generated.jsonl of kernels that torch.compile wrote, in profiled steps of
-GENERATED_IN; copies.jsonl has copies over PCIe (record.py --only copies).
+GENERATED_IN; by_hand.jsonl the scans of the zoo's elleci-1.36b, and hybrid_kernels.jsonl.gz the
+other kernels of its step (batch_size=16 precision=bf16, no checkpoints); shapes.jsonl.gz has
+convolutions and products of shapes.py, copies.jsonl copies over PCIe (record.py --only copies).
 steps.jsonl.gz has for every calibration row its step times, measured in three sessions on H200
 machines, the simulated operators of a step in order, and how many Python functions it calls. The
 other rows of the suites are the test: check.py and `make accuracy` compare them.
@@ -18,6 +20,7 @@ other rows of the suites are the test: check.py and `make accuracy` compare them
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import sys
@@ -26,7 +29,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from convolutions import fit_convolutions
+from convolutions import SHAPES, fit_convolutions
 from not_aligned import recorded_unaligned
 from others import (
     Kernels,
@@ -40,6 +43,7 @@ from others import (
 from scipy.optimize import least_squares
 from steps import Step, read_kernels, read_steps
 
+from vramcast.forecast.timing.convolutions import TABLE as TABLE_OF_CONVOLUTIONS
 from vramcast.forecast.timing.convolutions import is_convolution
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
@@ -63,7 +67,7 @@ from vramcast.forecast.timing.pipeline import (
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, GENERATED, Works
+from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, TF32, OperatorWork, Works
 
 HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
@@ -86,6 +90,7 @@ SMALL_BYTES = 1e6
 LONGEST_STEP = 30_000
 LONG_SECONDS = 2e-4
 SIXTEEN_BITS = ("bf16", "fp16")
+PRODUCT_DTYPES = {"bf16": (15, 2), "fp16": (5, 2), "tf32": (TF32, 4), "fp32": (6, 4)}
 # Compiled rows in whose profiled steps were the kernels of generated.jsonl.
 GENERATED_IN = (
     *("compiled-gpt-B8", "compiled-gpt-dropout-fp16-B8", "compiled-gpt-optimizer-B8"),
@@ -98,7 +103,10 @@ FASTEST = 2.0  # of the bandwidth, in the cache
 # UpSampleBilinear2d.cu divides indices for each element where channels are neighbours in memory: 9
 # ps of all four such kernels in the profile of unseen.py's segformer, whatever they read.
 BY_ELEMENT = [2e-6, 0.8, 9.0e-12, 1e-20]
-OTHERS = ("alone.jsonl", "generated.jsonl", "larger_kernels.jsonl.gz")
+OTHERS = (
+    *("alone.jsonl", "generated.jsonl", "larger_kernels.jsonl.gz"),
+    *("by_hand.jsonl", "hybrid_kernels.jsonl.gz"),
+)
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # From a kernel's end to the next one's begin: what busy steps of unseen.py take beyond their
 # kernels is 0.46 to 1.2 us for each.
@@ -125,7 +133,26 @@ def recorded() -> Kernels:
         if not is_convolution(kernel[0])
         and (kernel[0].operator not in PRODUCTS or is_of_vector(kernel[0]))
     ]
-    return recorded_steps() + [k for name in OTHERS for k in read_kernels(name)] + families
+    others = [k for name in OTHERS for k in read_kernels(name)]
+    return recorded_steps() + others + families + recorded_products()
+
+
+def recorded_products() -> Kernels:
+    """Of shapes.py: a layer's own, for its input and for its weight."""
+    kernels: Kernels = []
+    with gzip.open(SHAPES, "rt") as file:
+        lines = [line for line in map(json.loads, file) if "product" in line]
+    for line in lines:
+        rows, outside, inside = line["product"]
+        dtype, size = PRODUCT_DTYPES[line["dtype"]]
+        moved = size * (rows * outside + rows * inside + outside * inside)
+        shapes = ((rows, outside, inside), (rows, inside, outside), (outside, inside, rows))
+        for sizes, seconds in zip(shapes, line["seconds"].values(), strict=True):
+            flops = 2.0 * rows * outside * inside
+            work = OperatorWork("aten::mm", dtype, flops, float(moved), (1, *sizes), 0, PLAIN)
+            if seconds:
+                kernels.append((work, seconds, 1))
+    return kernels
 
 
 def recorded_steps() -> Kernels:
@@ -208,7 +235,7 @@ def fit_memory(chosen: Kernels, default: list[float] | None = None) -> list[floa
     )
     if default is not None and largest < SMALL_BYTES:
         return [float(f"{max(5e-7, np.median(seconds - moved / default[1])):.4g}"), default[1]]
-    if default is not None and smallest > largest / 4:
+    if default is not None and smallest > largest / 4 and chosen[0][0].is_known:
         fraction = np.median(moved / np.maximum(seconds - default[0], 1e-7))
         return [default[0], float(f"{np.clip(fraction, 1e-5, FASTEST):.4g}")]
     weights = np.clip(np.sqrt(seconds / 2e-5), 0.5, 3.0)
@@ -431,14 +458,16 @@ def main() -> None:
         )
         tell_left_out([k for n, k in enumerate(kernels) if n >= first and not n % 5], rates)
         return
-    polynomials, of_convolutions = fit_convolutions()
+    tables = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
+    sums, like_them, of_convolutions = fit_convolutions()
+    np.savez_compressed(tables / TABLE_OF_CONVOLUTIONS, **like_them)
     copies, of_copies = fit_copies()
     rates = Rates(
         gpu=H200.full_name,
         torch_version="2.11.0+cu130",
         calibrated_on=sorted([*(step.row for step in steps), *GENERATED_IN]),
         num_kernels=sum(often for _, _, often in kernels),
-        convolutions=polynomials,
+        convolutions=sums,
         copies=copies,
         power=fit_power(),
         host={},
@@ -459,9 +488,7 @@ def main() -> None:
     spread = {**rates.spread, **spreads_of_steps(rates, steps)}
     rates = replace(rates, spread={kind: round(v, 4) for kind, v in sorted(spread.items())})
     print("spread", rates.spread)
-    table = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE
-    table.parent.mkdir(exist_ok=True)
-    table.write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
+    (tables / TABLE).write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
     errors = [math.log(kernel_time(w, H200, rates).seconds / s) for w, s, _ in kernels]
     weights = np.array([s * n for _, s, n in kernels])
     weights /= weights.sum()

@@ -74,6 +74,15 @@ IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "video_s3d_fp32": ("s3d", 24, PLAIN),
         "lraspp": ("lraspp_mobilenet_v3_large", 48, {"size": 512}),
     },
+    "newest": {
+        "resnet34_fp32": ("resnet34", 256, PLAIN),
+        "regnet_x_fp32": ("regnet_x_8gf", 64, PLAIN),
+        "efficientnet_b4_last": ("efficientnet_b4", 48, {"size": 380, **LAST}),
+        "inception_last": ("inception_v3", 256, {"size": 299, **LAST}),
+        "swin_b": ("swin_b", 96, {}),
+        "video_r3d_fp32": ("r3d_18", 24, {"size": 112, **PLAIN}),
+        "deeplab_mobile_fp32": ("deeplabv3_mobilenet_v3_large", 48, {"size": 384, **PLAIN}),
+    },
 }
 # Of transformers: the model, its configuration, batch, length, more of training().
 TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -146,6 +155,29 @@ TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
             "MBartForConditionalGeneration",
             {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "vocab_size": 50_000},
             *(128, 256),
+        ),
+    },
+    "newest": {
+        "electra": ("ElectraForMaskedLM", {**BASE, "intermediate_size": 3072}, 48, 512),
+        "mistral_long": (
+            "MistralForCausalLM",
+            decoder(1536, 4608, 12, 12, 4, 32_000, sliding_window=None),
+            *(3, 4096, FUSED),
+        ),
+        "bart": (
+            "BartForConditionalGeneration",
+            {"d_model": 768, "encoder_layers": 6, "decoder_layers": 6},
+            *(48, 512),
+        ),
+        "bloom": (
+            "BloomForCausalLM",
+            {"hidden_size": 1024, "n_layer": 12, "n_head": 16, "vocab_size": 50_000},
+            *(12, 1024),
+        ),
+        "deberta": (
+            "DebertaV2ForMaskedLM",
+            {**BASE, "intermediate_size": 3072, "vocab_size": 50_000},
+            *(48, 256),
         ),
     },
 }
@@ -310,6 +342,75 @@ def columns(*, batch: int = 16_384, width: int = 2048) -> Step:
     return training(model, lambda: F.cross_entropy(model(x).float(), labels))
 
 
+def gates(*, batch: int = 192, length: int = 300, width: int = 768) -> Step:
+    """Speech: recurrent layers in both directions, then CTC."""
+    model = nn.ModuleList(
+        [nn.GRU(160, width, 3, batch_first=True, bidirectional=True), nn.Linear(2 * width, 128)]
+    ).cuda()
+    x = torch.randn(batch, length, 160, device="cuda")
+    labels = torch.randint(0, 128, (batch, length), device="cuda")
+
+    def loss() -> torch.Tensor:
+        return F.cross_entropy(model[1](model[0](x)[0]).transpose(1, 2), labels)
+
+    return training(model, loss, autocast=False)
+
+
+def levels(*, dims: int, batch: int, size: int, width: int, autocast: bool) -> Step:
+    """A U-Net of sound or of volumes with group norm, whose way up is transposed convolutions."""
+    conv, back = ((nn.Conv1d, nn.ConvTranspose1d), (nn.Conv3d, nn.ConvTranspose3d))[dims == 3]
+
+    def block(inside: int, outside: int) -> nn.Module:
+        parts = [conv(inside, outside, 3, 1, 1), nn.GroupNorm(8, outside), nn.SiLU()]
+        return nn.Sequential(*parts, conv(outside, outside, 3, 1, 1), nn.GroupNorm(8, outside))
+
+    widths = [width << n for n in range(4)]
+    down = [block(i, o) for i, o in zip((2, *widths), widths)]
+    up = [block(2 * w, w) for w in widths[:-1]]
+    ups = [back(2 * w, w, 2, 2) for w in widths[:-1]]
+    parts = map(nn.ModuleList, (down, up, ups))
+    model = nn.ModuleDict(zip(("down", "up", "ups"), parts))
+    model["out"] = conv(width, 2, 1)
+    model = model.cuda()
+    pool = (F.max_pool1d, F.max_pool3d)[dims == 3]
+    x = torch.randn(batch, 2, *[size] * dims, device="cuda")
+
+    def loss() -> torch.Tensor:
+        y, kept = x, []
+        for level, part in enumerate(model["down"]):
+            y = F.silu(part(y if level == 0 else pool(y, 2)))
+            kept.append(y)
+        for level in (2, 1, 0):
+            y = torch.cat((model["ups"][level](y), kept[level]), 1)
+            y = F.silu(model["up"][level](y))
+        return F.mse_loss(model["out"](y).float(), x)
+
+    return training(model, loss, autocast=autocast)
+
+
+def encoder(*, batch: int, length: int, layers: int = 8, is_compiled: bool = False) -> Step:
+    layer = nn.TransformerEncoderLayer(1024, 16, 4096, 0.0, "gelu", batch_first=True)
+    model = nn.TransformerEncoder(layer, layers).cuda()
+    called = torch.compile(model) if is_compiled else model
+    x = torch.randn(batch, length, 1024, device="cuda")
+    return training(model, lambda: called(x).float().square().mean(), fused=True)
+
+
+def generator(*, batch: int = 256) -> Step:
+    """Of pictures out of noise: transposed convolutions with batch norm, and a critic."""
+    widths = (1024, 512, 256, 128)
+    makes = [nn.ConvTranspose2d(128, widths[0], 4), nn.BatchNorm2d(widths[0]), nn.ReLU()]
+    judges: list[nn.Module] = [nn.Conv2d(3, 128, 4, 2, 1), nn.LeakyReLU(0.2)]
+    for inside, outside in zip(widths, widths[1:]):
+        makes += [nn.ConvTranspose2d(inside, outside, 4, 2, 1), nn.BatchNorm2d(outside), nn.ReLU()]
+    for outside, inside in reversed(list(zip(widths, widths[1:]))):
+        judges += [nn.Conv2d(inside, outside, 4, 2, 1), nn.BatchNorm2d(outside), nn.LeakyReLU(0.2)]
+    makes.append(nn.ConvTranspose2d(128, 3, 4, 2, 1))
+    model = nn.Sequential(*makes, *judges, nn.Conv2d(1024, 1, 4)).cuda()
+    x = torch.randn(batch, 128, 1, 1, device="cuda")
+    return training(model, lambda: F.softplus(-model(x)).mean(), autocast=False)
+
+
 # What needs lines of its own.
 OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
     "larger": {
@@ -330,6 +431,14 @@ OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
         "super_resolution": super_resolution,
         "waves": waves,
         "columns": columns,
+    },
+    "newest": {
+        "gates": gates,
+        "levels_of_sound": lambda: levels(dims=1, batch=48, size=32_768, width=64, autocast=True),
+        "levels_of_volumes": lambda: levels(dims=3, batch=4, size=96, width=32, autocast=False),
+        "encoder_long": lambda: encoder(batch=4, length=8192),
+        "encoder_compiled": lambda: encoder(batch=48, length=512, is_compiled=True),
+        "generator": generator,
     },
 }
 

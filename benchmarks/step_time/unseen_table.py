@@ -49,6 +49,7 @@ found in recorded kernels before this measurement came.""",
 further.md has steps that they have not met.""",
     "further": "",
     "later": "",
+    "newest": "",
 }
 
 

@@ -193,9 +193,12 @@ def test_a_step_takes_at_least_what_each_side_needs() -> None:
     assert step.seconds >= max(step.device_seconds, step.host_seconds) * 0.999
 
 
-def test_reading_a_value_back_makes_the_host_wait_for_the_gpu() -> None:
+@pytest.mark.parametrize(
+    ("operator", "access"), [("aten::_local_scalar_dense", PLAIN), ("vramcast::synchronize", 0)]
+)
+def test_reading_a_value_back_makes_the_host_wait_for_the_gpu(operator: str, access: int) -> None:
     works = [addition(1e9)] * 40
-    item = OperatorWork("aten::_local_scalar_dense", FP32, 0.0, 4.0, (0, 0, 0, 0), FORWARD, PLAIN)
+    item = OperatorWork(operator, FP32, 0.0, 4.0, (0, 0, 0, 0), FORWARD, access)
     host_heavy = [addition(10.0)] * 400
     rates = shipped()
 

@@ -77,7 +77,19 @@ def a_checkpointed_part_draws_the_same_numbers_again() -> None:
 def what_a_generator_of_the_program_draws_leaves_the_gpus_as_it_is() -> None:
     cases.start(0)
     torch.randint(10, (8,), device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+    torch.randperm(100, device="cuda", generator=torch.Generator("cuda"))
     assert cases.num_taken(0) == 0
+
+
+def a_generator_of_the_program_draws_what_the_gpus_own_does_from_the_same_seed() -> None:
+    own = torch.Generator("cuda").manual_seed(7)
+    torch.manual_seed(7)
+    for _ in range(2):
+        torch.randperm(50, device="cuda", generator=own)
+        torch.randperm(50, device="cuda")
+        kept = torch.rand(64, device="cuda", generator=own) < 0.5
+        assert kept.tolist() == (torch.rand(64, device="cuda") < 0.5).tolist()
+    assert own.get_offset() == torch.cuda.default_generators[0].get_offset() > 0
 
 
 def a_state_of_the_wrong_size_is_refused_as_torch_does() -> None:

@@ -211,6 +211,26 @@ def gradients_that_accumulate_in_buckets_are_divided_one_by_one() -> None:
     torch.distributed.destroy_process_group()
 
 
+def the_host_waits_where_the_program_synchronizes() -> None:
+    """For an event only if nothing was launched after it: else the GPU may be past it."""
+
+    def num_waits() -> int:
+        works = map(SESSION.device.operator_work, SESSION.device.work(0))
+        return sum(work.operator == "vramcast::synchronize" for work in works)
+
+    event = torch.cuda.Event()
+    x = torch.ones(4, device="cuda") + 1
+    before = num_waits()
+    event.record()
+    waits = (torch.cuda.synchronize, torch.cuda.current_stream().synchronize, event.synchronize)
+    for number, wait in enumerate(waits, 1):
+        wait()
+        assert num_waits() == before + number
+    x.add_(1)
+    event.synchronize()
+    assert num_waits() == before + 3
+
+
 def the_cuda_kernel_of_a_custom_operator_runs_if_it_is_python_and_runs_through() -> None:
     operators = torch.library.Library("vramcast_programs", "FRAGMENT")
     operators.define("scratch(Tensor x) -> Tensor")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import vramcast
-from vramcast.simulate.cudnn.files import installed
+from vramcast.simulate.cudnn.library import version
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
 WORKLOADS = Path(__file__).parent / "workloads.py"
@@ -25,8 +25,8 @@ EXPECTED = {
     "reads_the_loss": "",
     "waits_for_a_value": "value from the GPU",
     "recurrent_by_cudnn": "",
-    # what is not installed cannot be asked
-    "convolution": "" if installed() else "cuDNN",
+    # what is not installed cannot be asked, and of 9.24 and 9.26 nothing was recorded
+    "convolution": "" if (version() or 0) // 100 in (919, 920) else "cuDNN",
     "transforms_to_frequencies": "cuFFT",
     "factorises_matrices": "",
     "aligns_by_ctc": "CTC",

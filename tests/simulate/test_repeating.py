@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vramcast.simulate.repeating import distinct, originals, with_repetitions
+from vramcast.simulate.repeating import originals, with_repetitions
 
 PROGRAM = """
 import json
@@ -96,17 +96,11 @@ def test_what_only_the_first_step_made_is_not_made_again() -> None:
     assert with_repetitions(few["events"], 3, np.array([2])).tolist() == many["events"].tolist()
 
 
-def test_distinct_rows_are_counted_in_the_order_in_which_they_come() -> None:
-    rows = np.array([[3, 1], [1, 3], [3, 1], [0, 0], [1, 3]], np.uint64)
-    first, place = distinct(rows)
-    assert first == [0, 1, 3]
-    assert place.tolist() == [0, 1, 0, 2, 1]
-    assert [len(part) for part in distinct(rows[:0])] == [0, 0]
-
-
 def test_repeated_events_are_those_of_further_steps() -> None:
     few, many = steps(3), steps(6)
     assert with_repetitions(few["events"], 3).tolist() == many["events"].tolist()
     original = originals(few["events"], len(few["sizes"]), 3)
-    assert few["sizes"][original].tolist() == many["sizes"].tolist()
+    assert original.each(few["sizes"]).tolist() == many["sizes"].tolist()
+    numbers = map(original.number, range(1, len(many["sizes"]) + 1))
+    assert [few["sizes"][number - 1] for number in numbers] == many["sizes"].tolist()
     assert with_repetitions(few["events"], 0).tolist() == few["events"].tolist()

@@ -36,6 +36,14 @@ def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() 
     assert abs(share(rows) - 0.01) < 0.001, "the largest of each row"
 
 
+def whole_numbers_that_are_written_into_parts_of_an_empty_tensor_are_known() -> None:
+    begins = torch.empty(5, dtype=torch.int64, device="cuda")
+    begins[:1].zero_()
+    torch.cumsum(torch.full((4,), 3, device="cuda"), 0, out=begins[1:])
+    assert begins.tolist() == [0, 3, 6, 9, 12]
+    assert torch.full((3,), 2, device="cuda").cumprod(0).tolist() != [2, 4, 6], "that is a sum"
+
+
 def zeros_like_another_tensor_are_known_to_be_zeros_and_have_its_layout() -> None:
     for size in (4, 500_000):  # contents are kept, or one number stands for them
         x = torch.randn(size, 2, device="cuda").t()

@@ -31,35 +31,30 @@ def step_bands(trace: SimulatedRun, segments: Sequence[PhaseName]) -> list[StepB
     for name, begin, end in _stretches(trace, segments):
         if name is not PhaseName.TRAIN or len(found) > MOST_STEP_BANDS:
             continue
-        parts = _parts_of(trace, begin, end)
-        changes = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-        for first, last in zip(changes, changes[1:], strict=False):
-            part = PARTS[int(parts[first])]
-            found.append(StepBand(name=part, first_event=begin + first, last_event=begin + last))
+        made = begin + np.flatnonzero(trace.events[begin:end] > 0)
+        # what is freed belongs to what was allocated before
+        parts = _parts_of(np.asarray(trace.parts)[trace.events[made] - 1])
+        changes = np.flatnonzero(np.diff(parts, prepend=0))
+        names = [PARTS[0], *(PARTS[part] for part in parts[changes].tolist())]
+        bounds = [begin, *made[changes].tolist(), end]
+        for part, first, last in zip(names, bounds, bounds[1:], strict=False):
+            if first < last:
+                found.append(StepBand(name=part, first_event=first, last_event=last))
     return found
 
 
 PARTS = list(StepPart)
 
 
-def _parts_of(trace: SimulatedRun, begin: int, end: int) -> NDArray[np.int64]:
-    """Of each event of a training step: the index of its part. What is freed belongs to what was
-    allocated before."""
-    events = trace.events[begin:end]
-    kinds = np.asarray(trace.parts)[np.maximum(events, 1) - 1]
-    is_backward = (events > 0) & (kinds == BACKWARD)
+def _parts_of(kinds: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Of each allocation of a training step: the index of its part."""
+    is_backward, is_forward = kinds == BACKWARD, kinds == FORWARD
     # What needs no gradients, such as a teacher or compiled code, is an update after gradients and
     # goes on with the forward pass before them.
-    is_known = (events > 0) & (is_backward | (kinds == FORWARD))
-    known = np.maximum.accumulate(np.where(is_known, np.arange(len(events)), -1))
+    known = np.maximum.accumulate(np.where(is_backward | is_forward, np.arange(len(kinds)), -1))
     is_after = (known >= 0) & is_backward[known]
-    parts = np.where(
-        is_backward,
-        PARTS.index(StepPart.BACKWARD),
-        np.where((kinds == FORWARD) | ~is_after, 0, PARTS.index(StepPart.OPTIMIZER)),
-    )
-    last = np.maximum.accumulate(np.where(events > 0, np.arange(len(events)), -1))
-    return np.where(last < 0, 0, parts[np.maximum(last, 0)])
+    backward, update = PARTS.index(StepPart.BACKWARD), PARTS.index(StepPart.OPTIMIZER)
+    return np.where(is_backward, backward, np.where(is_forward | ~is_after, 0, update))
 
 
 def _stretches(

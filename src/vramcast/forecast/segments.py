@@ -19,7 +19,7 @@ def segment_map(trace: SimulatedRun, budget: Budget, limited: Replay) -> Segment
         return None
     found = segments_after(
         trace.events[: last + 1],
-        trace.sizes,
+        trace.sizes[: last + 1],
         budget.settings,
         budget.capacity_bytes,
         **trace.circumstances(),

@@ -34,13 +34,13 @@ def large_allocations(
     begin, end = step
     made, freed = _made_and_freed(events, len(block_bytes))
     alive_events = np.minimum(freed, end) - np.maximum(made, begin)
-    areas = np.where(alive_events > 0, alive_events * block_bytes, 0)
-    sizes = np.where(alive_events > 0, block_bytes, 0)
-    at_peak = np.where((made <= peak) & (freed > peak), block_bytes, 0)
+    alive = np.flatnonzero(alive_events > 0)
+    sizes = block_bytes[alive]
+    at_peak = np.where((made[alive] <= peak) & (freed[alive] > peak), sizes, 0)
     chosen = {
-        *_largest(areas, MOST_BY_AREA),
-        *_largest(at_peak, MOST_AT_PEAK),
-        *_largest(sizes, MOST_BY_SIZE),
+        *_largest(alive, alive_events[alive] * sizes, MOST_BY_AREA),
+        *_largest(alive, at_peak, MOST_AT_PEAK),
+        *_largest(alive, sizes, MOST_BY_SIZE),
     }
     ordered = sorted(chosen, key=lambda index: (made[index], index))
     return Lives(
@@ -61,9 +61,9 @@ def _made_and_freed(events: Numbers, num_allocations: int) -> tuple[Numbers, Num
     return made, freed
 
 
-def _largest(values: Numbers, most: int) -> list[int]:
+def _largest(numbers: Numbers, values: Numbers, most: int) -> list[int]:
     ranked = np.argsort(-values, kind="stable")[:most]
-    found: list[int] = ranked[values[ranked] > 0].tolist()
+    found: list[int] = numbers[ranked[values[ranked] > 0]].tolist()
     return found
 
 
@@ -84,7 +84,7 @@ def _rest(
 
     kept = downsample(through_step(others), MOST_REST_POINTS, [peak - begin])
     columns = {"event": kept}
-    for code in np.unique(categories.codes).tolist():
+    for code in categories.used():
         own = np.where(categories.codes == code, others, 0)
         if own.any() and (points := through_step(own)[kept]).any():
             columns[categories.words[code]] = points.tolist()

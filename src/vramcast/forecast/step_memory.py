@@ -49,7 +49,7 @@ def step_memory(
     if reserved_bytes is not None:
         columns["reserved"] = reserved_bytes[begin:end][kept]
     owners = _owners(events[:end], categories)
-    by_name = {categories.words[code]: code for code in np.unique(categories.codes).tolist()}
+    by_name = {categories.words[code]: code for code in categories.used()}
     for name in sorted(by_name):
         own_bytes = np.where(owners == by_name[name], changes[:end], 0).cumsum()
         columns[name] = own_bytes[begin:][kept]

@@ -1,7 +1,7 @@
 """What a real run allocated and freed, as the rows of a memory trace.
 
-Sizes and order come from the allocator's history, operators from the profiler. Neither changes what
-the program allocates, as a dispatch mode would. The n-th allocation at an address is the same in
+Sizes and order come from the allocator's history, operators from the profiler: neither changes what
+a program allocates. The n-th allocation at an address is the same in
 both; where they disagree about an address, the operator is "".
 """
 
@@ -49,7 +49,7 @@ class History:
 
     def start(self) -> None:
         self._memory._record_memory_history(
-            max_entries=MAX_ENTRIES, stacks="python", context="all", clear_history=True
+            max_entries=MAX_ENTRIES, stacks="python", context="alloc", clear_history=True
         )
         self._base = self._so_far()
         self._profiler = _profiler()
@@ -151,7 +151,7 @@ def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, l
     """Who made each allocation at each address, in order, from the profiler's tree of events.
 
     Like in a simulation, that is the outermost operator with a kernel of its own: aten::clone, not
-    the aten::reshape around it, which only calls others, nor the aten::empty_strided inside.
+    the aten::reshape around it, nor the aten::empty_strided inside.
     """
     found: dict[int, list[tuple[int, Maker]]] = defaultdict(list)
     todo: list[tuple[Any, Maker]] = [(root, Maker()) for root in roots]
@@ -198,7 +198,7 @@ def _only_calls_others(name: str) -> bool:
 
 
 def source_of(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost line of the user's own code, "" where there is none (the backward pass)."""
+    """The innermost line of the user's own code, "" where there is none."""
     for frame in frames:
         if not frame["filename"].startswith(HIDDEN):
             return Location(frame["filename"], frame["line"], frame["name"]).source

@@ -1,7 +1,6 @@
 """Runs code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
 
-For `probe --device cpu`: a workload says "cuda" and has no knob for the device. What a script asks
-of torch.cuda is answered as in a simulation.
+For `probe --device cpu`: a workload says "cuda" and has no knob for the device.
 """
 
 import contextlib
@@ -64,6 +63,9 @@ class Event(DoesNothing):
 class Stream(DoesNothing):
     cuda_stream = device_index = 0
     synchronize = wait_event = wait_stream = DoesNothing.do_nothing
+
+    def is_capturing(self) -> bool:
+        return False
 
     def record_event(self, event: Event | None = None) -> Event:
         event = event or Event()
@@ -136,6 +138,7 @@ def cuda_means_cpu() -> Iterator[None]:
             "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         }.items():
             patcher.put(torch.cuda, name, answer)
+        patcher.put(torch.accelerator, "current_stream", torch.cuda.current_stream)
         patcher.put(torch, "set_default_device", lambda device: default_device(on_cpu(device)))
         patcher.put(torch, "Generator", CpuGenerator)
         patcher.put(torch.Tensor, "record_stream", lambda *_: None)

@@ -2,8 +2,7 @@
 
 A simulated GPU computes nothing: a checkpoint would be gigabytes of nothing, and might replace a
 real one. Files of torch.save and safetensors go into a scratch folder, which is removed at the end.
-Where the program names a new file, an empty one stands in its place meanwhile. A folder that it
-makes for weights is removed: without them, a later training would take it for a checkpoint.
+A folder that it makes for weights is removed: a later training would take it for a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,26 +25,11 @@ import torch
 
 from vramcast.programs.after_import import after_import
 from vramcast.programs.scratch import put_back, set_aside
-from vramcast.programs.watching import Watcher, replaced
+from vramcast.programs.watching import Watcher, Wrap, replaced
 
 # What begins like this stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
 MOST_NAMED, SMALL_BYTES = 3, 1 << 20
-# safetensors' names of torch's types
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-}
 
 
 class Saved:
@@ -215,84 +199,65 @@ def not_writing_weights(watcher: Watcher, scratch: Path) -> Iterator[Saved]:
         yield saved
 
 
-def _save(saved: Saved, watcher: Watcher) -> Callable[..., Any]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def save(obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
-            with watcher.saving():
-                if isinstance(f, str | os.PathLike):
-                    original(obj, saved.place_for(f), *arguments, **options)
-                    return
-                place, stub = saved.place_for_stub()
-                original(obj, place, *arguments, **options)
-                # A small thing, such as the state of a random generator, may be read as bytes. Data
-                # that was made ready is read by the next run, too.
-                if not watcher.num_backwards:
-                    f.write(place.read_bytes())
-                    place.unlink()
-                elif place.stat().st_size < SMALL_BYTES:
-                    f.write(saved.give(place.read_bytes()))
-                    place.unlink()
-                else:
-                    f.write(stub)
-
-        return save
-
-    return wrap
+def _around(call: Callable[..., Any]) -> Wrap:
+    """Calls it with the original first."""
+    return lambda original: functools.wraps(original)(functools.partial(call, original))
 
 
-def _load(saved: Saved) -> Callable[..., Any]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def load(f: Any, *arguments: Any, **options: Any) -> Any:
-            return original(saved.found(f), *arguments, **options)
-
-        return load
-
-    return wrap
-
-
-def _rename(saved: Saved) -> Callable[..., Any]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def rename(src: Any, dst: Any, **options: Any) -> None:
-            is_path = isinstance(src, str | os.PathLike) and isinstance(dst, str | os.PathLike)
-            if is_path and saved.owns(src) and os.path.lexists(dst) and not saved.owns(dst):
-                # the real file that it would replace stays
-                os.unlink(src)
+def _save(saved: Saved, watcher: Watcher) -> Wrap:
+    def save(original: Any, obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
+        with watcher.saving():
+            if isinstance(f, str | os.PathLike):
+                original(obj, saved.place_for(f), *arguments, **options)
+                return
+            place, stub = saved.place_for_stub()
+            original(obj, place, *arguments, **options)
+            # A small thing, such as the state of a random generator, may be read as bytes. Data
+            # that was made ready is read by the next run, too.
+            if not watcher.num_backwards:
+                f.write(place.read_bytes())
+                place.unlink()
+            elif place.stat().st_size < SMALL_BYTES:
+                f.write(saved.give(place.read_bytes()))
+                place.unlink()
             else:
-                if is_path and os.path.isfile(dst) and saved.is_ours(src):
-                    saved.set_aside(dst)
-                original(src, dst, **options)
-            if is_path:
-                saved.moved(src, dst)
+                f.write(stub)
 
-        return rename
-
-    return wrap
+    return _around(save)
 
 
-def _mkdir(saved: Saved) -> Callable[..., Any]:
-    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def mkdir(path: Any, *arguments: Any, **options: Any) -> None:
-            original(path, *arguments, **options)
-            if not options.get("dir_fd"):
-                saved.made_folder(path)
+def _load(saved: Saved) -> Wrap:
+    return _around(lambda original, f, *more, **options: original(saved.found(f), *more, **options))
 
-        return mkdir
 
-    return wrap
+def _rename(saved: Saved) -> Wrap:
+    def rename(original: Any, src: Any, dst: Any, **options: Any) -> None:
+        is_path = isinstance(src, str | os.PathLike) and isinstance(dst, str | os.PathLike)
+        if is_path and saved.owns(src) and os.path.lexists(dst) and not saved.owns(dst):
+            # the real file that it would replace stays
+            os.unlink(src)
+        else:
+            if is_path and os.path.isfile(dst) and saved.is_ours(src):
+                saved.set_aside(dst)
+            original(src, dst, **options)
+        if is_path:
+            saved.moved(src, dst)
+
+    return _around(rename)
+
+
+def _mkdir(saved: Saved) -> Wrap:
+    def mkdir(original: Any, path: Any, *arguments: Any, **options: Any) -> None:
+        original(path, *arguments, **options)
+        if not options.get("dir_fd"):
+            saved.made_folder(path)
+
+    return _around(mkdir)
 
 
 def _patch_safe_open(saved: Saved) -> None:
     original = sys.modules["safetensors"].safe_open
-
-    @functools.wraps(original)
-    def safe_open(filename: Any, *arguments: Any, **options: Any) -> Any:
-        return original(saved.found(filename), *arguments, **options)
-
-    replace_everywhere(original, safe_open)
+    replace_everywhere(original, _load(saved)(original))
 
 
 def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
@@ -303,11 +268,8 @@ def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
         with watcher.saving():
             _write_with_gaps(saved.place_for(filename), tensors, metadata)
 
-    def load(filename: Any, *arguments: Any, **options: Any) -> Any:
-        return load_file(saved.found(filename), *arguments, **options)
-
     replace_everywhere(module.save_file, save)
-    replace_everywhere(load_file, load)
+    replace_everywhere(load_file, _load(saved)(load_file))
 
 
 def replace_everywhere(original: Any, replacement: Any) -> None:
@@ -321,10 +283,11 @@ def replace_everywhere(original: Any, replacement: Any) -> None:
 def _write_with_gaps(place: Path, tensors: dict[str, Any], metadata: Any) -> None:
     """A safetensors file of the right size, without its values."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    names = {dtype: name for name, dtype in sys.modules["safetensors.torch"]._TYPES.items()}
     end = 0
     for name, tensor in tensors.items():
         begin, end = end, end + prod(tensor.shape) * tensor.element_size()
-        dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")]
+        dtype = names[tensor.dtype]
         header[name] = {"dtype": dtype, "shape": [*tensor.shape], "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

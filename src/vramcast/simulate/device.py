@@ -6,16 +6,17 @@ It must be loaded before torch: torch looks for its CUDA support once, at start-
 from __future__ import annotations
 
 import ctypes
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import c_bool, c_char_p, c_double, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator import compiled
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.simulate import libraries, meta_kernels, stream_classes
-from vramcast.simulate.build import build
+from vramcast.simulate.build import SOURCES, build
 from vramcast.tracing.work import OperatorWork
 
 if TYPE_CHECKING:
@@ -61,66 +62,23 @@ CODE_CALLBACK = ctypes.PYFUNCTYPE(c_int32, ctypes.py_object)
 LIMIT_CALLBACK = ctypes.CFUNCTYPE(c_int32, c_int64, c_int64)
 META_LOADER = ctypes.CFUNCTYPE(c_int32)
 FINISHED_CALLBACK = ctypes.CFUNCTYPE(c_int64, c_int64)
-# The functions of native/exports.h: what each returns, then what it takes.
-FUNCTIONS: dict[str, tuple[Any, ...]] = {
-    "install": (None,),
-    "set_gpu": (None, c_int32, c_int32, c_int64, c_int64, c_bool),
-    "set_meta_loader": (None, META_LOADER),
-    "set_finished_callback": (None, FINISHED_CALLBACK),
-    "set_healthy": (None, c_double, c_double),
-    "begin_overlaps": (None, c_double),
-    "overlaps_were_asked": (c_bool,),
-    "set_limit_callback": (None, LIMIT_CALLBACK),
-    "set_out_of_memory_message": (None, c_char_p),
-    "enable": (None, c_bool),
-    "set_recording": (None, c_bool),
-    "end_thread": (None,),
-    "set_excluded": (c_bool, c_bool),
-    "wants_one_device": (c_bool, c_char_p),
-    "reset": (None,),
-    "keep_all": (None,),
-    "mark": (None, c_int64),
-    "allocated": (c_int64,),
-    "peak_allocated": (c_int64,),
-    "events": (c_int64, POINTER(c_int64), c_int64, c_int64),
-    "shapes": (c_int64, POINTER(c_int64), c_int64, c_int64),
-    "allocations": (c_int64, POINTER(Allocation), c_int64, c_int64),
-    "work": (c_int64, POINTER(Work), c_int64, c_int64),
-    "work_begins": (c_int64, POINTER(c_int64), c_int64, c_int64),
-    "name": (c_char_p, c_int64),
-    "make_gpu_generators": (None, c_bool),
-    "draw_elements": (None, c_int64, c_int64),
-    "take_random": (None, c_int64),
-    "begin_pool": (None, c_int64, c_int64, c_bool),
-    "end_pool": (None, c_int64),
-    "take_gemm_workspace": (None, c_bool),
-    "drop_gemm_workspaces": (None,),
-    "num_work": (c_int64,),
-    "num_python_calls": (c_int64,),
-    "note_group": (None, c_char_p, c_int64),
-    "wait_for_groups": (None,),
-    "wait_for_collective": (None, c_int64),
-    "repeat_work": (None, c_int64, c_int64),
-    "repeat_events": (None, c_int64, c_int64, c_bool),
-    "append_work": (None, c_int64, c_int64),
-    "replayed_since": (None, c_int64),
-    "captured_since": (None, c_int64),
-    "stream": (c_int64,),
-    "set_stream": (None, c_int64),
-    "stream_priority": (c_int32, c_int64),
-    "elapsed_milliseconds": (c_double, c_int64, c_int64),
-    "num_held": (c_int64,),
-    "finish_stream": (None,),
-    "num_host_reads": (c_int64,),
-    "finish_all": (None,),
-    "device_allocator": (c_int64,),
-    "host_allocator": (c_int64,),
-    "resize_storage": (None, c_int64, c_int64),
-    "block_ids": (None, c_void_p, c_int64, c_void_p),
-    "begin_kernel": (c_int32, c_char_p),
-    "end_kernel": (None, c_int32),
-    "add_work": (None, c_char_p, c_int32, c_double, c_double, c_int64 * 4, c_int32),
-}
+TYPES = {"void": None, "bool": c_bool, "double": c_double, "int32_t": c_int32, "int64_t": c_int64}
+FUNCTION = re.compile(r"^([\w ]+\*? )(vramcast_\w+)\(([^{]*)\) {", re.MULTILINE)
+CALLBACK = re.compile(r"\(\*\w+\)\([^)]*\)")
+
+
+def _type(declared: str) -> Any:
+    if "*" not in declared:
+        return TYPES[declared.split()[0]]
+    return c_int64 * 4 if declared.endswith("sizes") else c_void_p
+
+
+def _declare(library: ctypes.CDLL) -> None:
+    """What its functions take and return."""
+    for result, name, given in FUNCTION.findall((SOURCES / "exports.h").read_text()):
+        function, given = getattr(library, name), CALLBACK.sub("*", given)
+        function.restype = c_char_p if "char" in result else _type(result)
+        function.argtypes = [_type(one) for one in given.split(",") if one]
 
 
 def _load() -> ctypes.CDLL:
@@ -131,9 +89,7 @@ def _load() -> ctypes.CDLL:
     for path in libraries.paths():
         ctypes.CDLL(path, ctypes.RTLD_GLOBAL)
     library = ctypes.CDLL(str(build()))
-    for name, (result, *arguments) in FUNCTIONS.items():
-        function = getattr(library, f"vramcast_{name}")
-        function.restype, function.argtypes = result, arguments
+    _declare(library)
     return library
 
 
@@ -214,9 +170,6 @@ class Device:
         """Of events, allocations or work."""
         return int(getattr(self.library, f"vramcast_{name}")(None, 0, 0))
 
-    def num_allocations(self) -> int:
-        return self.num("allocations")
-
     def events_array(self) -> NDArray[np.int64]:
         return self._array("events", c_int64)
 
@@ -234,6 +187,15 @@ class Device:
 
     def work(self, start: int) -> Sequence[Work]:
         return self._copy("work", Work, start)
+
+    def distinct(self, rows: NDArray[Any]) -> tuple[list[int], NDArray[np.int64]]:
+        """Where each distinct row is first, and for each row which of these it is."""
+        import numpy as np
+
+        places, firsts = np.empty((2, len(rows)), np.int64)
+        pointers = (each.ctypes.data for each in (rows, places, firsts))
+        num = self.library.vramcast_distinct(len(rows), rows.strides[0], *pointers)
+        return firsts[:num].tolist(), places
 
     def operator_work(self, done: Work) -> OperatorWork:
         return OperatorWork(

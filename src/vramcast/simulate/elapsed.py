@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import deque
 
 from vramcast.forecast.timing.kernels import kernel_time
-from vramcast.forecast.timing.pipeline import host_seconds, waits
+from vramcast.forecast.timing.pipeline import SYNCHRONIZE, host_seconds, waits
 from vramcast.forecast.timing.rates import rates_here
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.device import Device
@@ -100,4 +100,6 @@ class Elapsed:
         if work.phase == CAPTURED:  # the GPU does nothing
             return host_seconds(work._replace(phase=FORWARD), rates), 0.0, False, kernel
         on_device = kernel_time(work, self._gpu, rates).seconds
-        return host_seconds(work, rates), on_device, waits(work), kernel
+        # num_finished_launches tells for what a synchronization waits
+        must_wait = work.operator != SYNCHRONIZE and waits(work)
+        return host_seconds(work, rates), on_device, must_wait, kernel

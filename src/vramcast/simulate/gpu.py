@@ -82,7 +82,7 @@ class SimulatedGpu:
     def start_nccl(self) -> None:
         """A collective is started."""
         if self.has_nccl and not self.nccl_from:
-            self.nccl_from = self.device.num_allocations() + 1
+            self.nccl_from = self.device.num("allocations") + 1
 
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""
@@ -93,13 +93,13 @@ class SimulatedGpu:
         """What is allocated and freed in this block is not, where Inductor's caches have it. It is
         no work of a step."""
         done = self.compilations = self.compilations or Compilations()
-        begin, first_work = self.device.num_allocations(), self.device.library.vramcast_num_work()
+        begin, first_work = self.device.num("allocations"), self.device.library.vramcast_num_work()
         try:
             with self.not_counting():
                 yield
         finally:
             self.device.library.vramcast_captured_since(first_work)
-            done.spans.append((begin + 1, self.device.num_allocations() + 1))
+            done.spans.append((begin + 1, self.device.num("allocations") + 1))
 
     def all_notes(self) -> set[str]:
         """Of the recording, at its end."""

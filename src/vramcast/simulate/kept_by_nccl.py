@@ -3,8 +3,7 @@
 A collective that was started asynchronously runs on a stream of its own, so the group keeps its
 tensors until the program waits for it. DistributedDataParallel and communication hooks wait for a
 future instead. Then a thread of the group, which looks ten times a second, notices that the
-collective has ended, and the next collective lets the tensors go. So buckets that were replaced and
-compressed gradients live on, for a time.
+collective has ended, and the next collective lets the tensors go.
 """
 
 from __future__ import annotations

@@ -23,6 +23,7 @@ from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, W
 # A step with fewer operators than this part of a usual one's is not whole. One may have more: in
 # its second, DistributedDataParallel makes new buckets.
 WHOLE_STEP = 0.9
+ALIKE = 0.999  # of what two steps ask for
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",
@@ -41,20 +42,12 @@ CONVOLUTIONS = frozenset(("aten::convolution", "aten::cudnn_convolution"))
 COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
 PRODUCTS = frozenset((*(f"aten::{op}" for op in ("addmm", "mm", "bmm", "baddbmm")), WORKSPACE))
 # c10::ScalarType; a rare type that is not listed is shown by its number
+FIRST_DTYPES = (
+    "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool"
+)
 DTYPES = {
+    **dict(enumerate(FIRST_DTYPES.split())),
     -1: "bytes",
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    8: "complex32",
-    9: "complex64",
-    10: "complex128",
-    11: "bool",
     15: "bfloat16",
     23: "float8_e5m2",
     24: "float8_e4m3fn",
@@ -113,10 +106,15 @@ class Recording:
         return True
 
     def steps_are_alike(self) -> bool:
-        """Or not: a drawn number may leave out layers."""
+        """Layers may be left out, and batches may be of several lengths."""
         *lengths, last = np.diff(self._bounds()).tolist()
-        # the mark of the next step ends each but the last; the first makes the optimizer's state
-        return all(length == last + 1 for length in lengths[1:])
+        events = self.device.events_array()
+        taken, step = events > 0, np.cumsum(events == 0)
+        sizes = self.device.allocations_array()["num_bytes"][events[taken] - 1]
+        # without the build and the first step, which makes the optimizer's state
+        sums = np.bincount(step[taken], sizes)[2:]
+        # the mark of the next step ends each but the last
+        return all(length == last + 1 for length in lengths[1:]) and sums.min() > ALIKE * sums.max()
 
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now."""
@@ -129,7 +127,7 @@ class Recording:
         categories = self._categories(allocations)
         events = trace.in_canonical_order(events)
         original = repeating.originals(events, len(allocations), self.num_repetitions)
-        streams = allocations["stream"][original]
+        streams = original.each(allocations["stream"])
         bounds = self._bounds()
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
@@ -137,8 +135,8 @@ class Recording:
         operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
         return trace.SimulatedRun(
             events=repeating.with_repetitions(events, self.num_repetitions, self.made_once),
-            sizes=allocations["num_bytes"][original],
-            categories=trace.Labels(categories.codes[original], categories.words),
+            sizes=original.each(allocations["num_bytes"]),
+            categories=trace.Labels(original.each(categories.codes), categories.words),
             num_parameters=num_parameters,
             num_trainable_parameters=num_trainable,
             notes=tuple(sorted(self.gpu.all_notes())),
@@ -158,7 +156,7 @@ class Recording:
             tries_kernels=self.gpu.has_tried_kernels,
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
-            parts=allocations["phase"][original],
+            parts=original.each(allocations["phase"]),
             first_kernel=self._first_kernel(events, allocations),
             first_convolution=_place_of(_first(self._is_of(CONVOLUTIONS, allocations)), events),
             first_product=_place_of(
@@ -195,7 +193,7 @@ class Recording:
         return trace.Labels(codes, list(numbers))
 
     def _details(
-        self, allocations: NDArray[Any], categories: trace.Labels, original: NDArray[np.int64]
+        self, allocations: NDArray[Any], categories: trace.Labels, original: repeating.Originals
     ) -> Callable[[int], trace.Allocation]:
         """A function that describes the n-th allocation: most are never asked for."""
         shapes = self.device.shapes()
@@ -207,7 +205,7 @@ class Recording:
         ]
 
         def detail_of(repeated: int) -> trace.Allocation:
-            number = int(original[repeated - 1]) + 1
+            number = original.number(repeated)
             a = Allocation.from_buffer_copy(allocations[number - 1])
             is_located = a.location >= 0
             return trace.Allocation(
@@ -241,7 +239,7 @@ class Recording:
     def _described(self, step: NDArray[Any]) -> Works:
         # nothing runs while a graph is captured
         items = np.ascontiguousarray(step[step["phase"] != CAPTURED])
-        firsts, codes = repeating.distinct(items.view(np.uint64).reshape(-1, items.itemsize // 8))
+        firsts, codes = self.device.distinct(items)
         found = (self.device.operator_work(Work.from_buffer_copy(items[i])) for i in firsts)
         return Works(codes, tuple(found))
 
@@ -260,17 +258,21 @@ def _first(is_one: NDArray[np.bool_]) -> int:
 def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which allocations were made without gradients and are alive when the step's next backward
     pass begins: those of a torch.autograd.Function, as what is compiled is."""
-    made, number_made = np.flatnonzero(events > 0), events[events > 0] - 1
-    freed_at = np.full(len(phases), len(events))
-    is_free = (events < 0) & (events >= -len(phases))
+    made = np.flatnonzero(events > 0)  # in the order of their numbers
+    kept, phases = np.zeros(len(phases), bool), phases[: len(made)]
+    without = np.flatnonzero(phases == UPDATE)
+    if not len(without):
+        return kept
+    freed_at = np.full(len(kept), len(events))
+    is_free = (events < 0) & (events >= -len(kept))
     freed_at[-events[is_free] - 1] = np.flatnonzero(is_free)
+    backward = np.append(made[phases == BACKWARD], len(events))
     steps = np.append(np.flatnonzero(events == 0), len(events))
-    backward = np.append(made[phases[number_made] == BACKWARD], len(events))
-    next_backward = backward[np.searchsorted(backward, made)]
-    next_step = steps[np.searchsorted(steps, made)]
-    kept = np.zeros(len(phases), bool)
-    kept[number_made] = next_backward < np.minimum(freed_at[number_made], next_step)
-    return kept & (phases == UPDATE)
+    next_backward, next_step = (
+        each[np.searchsorted(each, made[without])] for each in (backward, steps)
+    )
+    kept[without] = next_backward < np.minimum(freed_at[without], next_step)
+    return kept
 
 
 def _is_of_library(operator: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,11 +130,25 @@ def with_repetitions(
     return np.concatenate([events, *more])
 
 
-def originals(events: Numbers, num_allocations: int, num_repetitions: int) -> Numbers:
-    """The index of the allocation that each one of `with_repetitions` repeats, or is."""
-    recorded = np.arange(num_allocations)
-    own = recorded[num_allocations - _last_step(events)[1] :]
-    return np.concatenate([recorded, *[own] * num_repetitions])
+class Originals(NamedTuple):
+    """What those of `with_repetitions` repeat, or are."""
+
+    num_recorded: int
+    num_last: int
+    num_repetitions: int
+
+    def each(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Of all, from those that were recorded."""
+        own = values[self.num_recorded - self.num_last :]
+        return np.concatenate([values, *[own] * self.num_repetitions])
+
+    def number(self, repeated: int) -> int:
+        further = max(repeated - self.num_recorded, 0)
+        return self.num_recorded - -further % self.num_last if further else repeated
+
+
+def originals(events: Numbers, num_allocations: int, num_repetitions: int) -> Originals:
+    return Originals(num_allocations, _last_step(events)[1], num_repetitions)
 
 
 def _last_step(events: Numbers) -> tuple[Numbers, int]:
@@ -142,19 +156,3 @@ def _last_step(events: Numbers) -> tuple[Numbers, int]:
     marks = np.flatnonzero(events == 0)
     last = events[int(marks[-1]) if len(marks) else 0 :]
     return last, int((last > 0).sum())
-
-
-def distinct(rows: NDArray[np.uint64]) -> tuple[list[int], Numbers]:
-    """Where each distinct row is first, in this order, and for each row which of them it is."""
-    # one number stands for a row: to sort rows takes long
-    factors = np.arange(1, 2 * rows.shape[1], 2).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = np.zeros(len(rows), np.uint64)
-    for column, factor in zip(rows.T, factors, strict=True):
-        mixed += (column * factor ^ column >> np.uint64(32)) * factor
-    _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
-    if not all(np.array_equal(column[first][place], column) for column in rows.T):
-        _, first, place = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order].tolist(), rank[place]

@@ -1,8 +1,8 @@
 """Forward passes of an evaluation that do the same again and again are not run again and again.
 
-A program may evaluate in hundreds of passes. After a few with tensors of the same shapes that
-changed nothing of the module, read nothing from the GPU and did the same, those that follow only do
-that once more.
+After a few with tensors of the same shapes that changed nothing of the module, read nothing from
+the GPU and did the same, those that follow only do that once more. Where the input grows, one
+in some is run.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as trees
 
@@ -23,32 +26,39 @@ from vramcast.simulate.device import Device
 FEWEST_ALIKE = 4
 # and so many are looked at
 MOST_IN_VAIN = 12
+# where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
+FEWEST_GROWING, RUN_ONE_IN = 128, 17
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
     "forward passes of an evaluation that did the same as those before were not run again: only "
     "their memory and time were taken"
 )
-PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.Size)
+GROWING = (
+    f"of forward passes whose input grows, as for a sample, one in {RUN_ONE_IN} was run: the last "
+    "may take a little more"
+)
+PLAIN = (int, float, str, type(None), torch.dtype, torch.device, torch.Size)
+# every module has these
+STANDARD = vars(torch.nn.Module()).keys() - {"training"}
 State = tuple[Any, ...]
+Numbers = NDArray[np.int64]
 
 
 class _Result(NamedTuple):
     """A tensor that a pass returns."""
 
     block: int  # the allocation that has it, counted from the first of the pass
-    size: Sequence[int]
-    stride: Sequence[int]
-    offset: int
     dtype: torch.dtype
+    num_dims: int
 
 
 @dataclass
 class _Pass:
     """What one did. Allocations are counted from its first."""
 
-    state: State
-    events: Sequence[int]
-    allocations: Sequence[tuple[int, int, int]]
+    same: State  # of all passes that are alike
+    sizes: Sequence[int]  # of its allocations
+    names: Sequence[int]
     work: bytes
     results: Sequence[Any]
     form: Any
@@ -56,24 +66,58 @@ class _Pass:
     kept: frozenset[int]
     # when it made what is alive at its end
     made: Sequence[tuple[int, int]]
+    # sizes, strides and offsets of its results, then the bytes of what it made
+    numbers: Numbers
+    num_events: int
     first_event: int
     first_allocation: int
     first_work: int
     num_work: int
     num_alike: int = 0
+    growth: Any = None  # of the numbers, from one pass to the next
 
-    def does_the_same(self, other: _Pass) -> bool:
-        names = ("state", "events", "allocations", "work", "results", "form", "kept")
-        return all(getattr(self, name) == getattr(other, name) for name in names)
+    def compare(self, last: _Pass, num_passes: int, grows: bool) -> None:
+        if self.same != last.same:
+            return
+        if not grows and (self.work != last.work or self.sizes != last.sizes):
+            return
+        self.growth, rest = np.divmod(self.numbers - last.numbers, num_passes)
+        if not rest.any() and (last.growth is None or np.array_equal(self.growth, last.growth)):
+            self.num_alike = last.num_alike + 1
+
+
+@dataclass
+class _Known:
+    """Of a module: its last passes."""
+
+    form: State
+    numbers: Numbers
+    step: Numbers  # by which they grow
+    num_passes: int = 0
+    num_since: int = 0  # passes that were not run
+    num_in_vain: int = 0
+    last: _Pass | None = None
+    parts: _Parts | None = None
+
+    def after(self, form: State, numbers: Numbers) -> _Known:
+        """Itself where it goes on in the same way."""
+        if self.form != form:
+            return _Known(form, numbers, 0 * numbers)
+        step = numbers - self.numbers
+        if not np.array_equal(step, self.step):
+            return _Known(form, numbers, step)
+        self.numbers = numbers
+        return self
+
+    @property
+    def grows(self) -> bool:
+        return bool(self.step.any())
 
 
 class SamePasses:
     def __init__(self, device: Device, note: Callable[[str], None]) -> None:
         self._device, self._note = device, note
-        self._given: State | None = None
-        self._last: _Pass | None = None
-        self._parts: _Parts | None = None
-        self._num_in_vain = 0
+        self._known: WeakKeyDictionary[torch.nn.Module, _Known] = WeakKeyDictionary()
         self._kept: list[Tensor] = []  # by autocast
 
     @contextmanager
@@ -91,39 +135,48 @@ class SamePasses:
             torch.clear_autocast_cache = clear
 
     def run(self, call: Callable[..., Any], module: Any, *arguments: Any, **options: Any) -> Any:
-        given = None if torch.is_grad_enabled() else _given(module, arguments, options)
-        if given is None or given != self._given:
-            self._given, self._last, self._parts, self._num_in_vain = given, None, None, 0
+        given = None if torch.is_grad_enabled() else _given(arguments, options)
+        if given is None:
+            self._known.pop(module, None)
             return call(module, *arguments, **options)
-        self._parts = parts = self._parts or _Parts(module)
-        if self._num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # who knows what hooks do
+        before = self._known.get(module)
+        known = before.after(*given) if before else _Known(*given, 0 * given[1])
+        self._known[module] = known
+        known.num_passes += 1
+        if known is not before or known.grows and known.num_passes < FEWEST_GROWING:
             return call(module, *arguments, **options)
-        last, state = self._last, parts.state()
-        if last and last.num_alike >= FEWEST_ALIKE and last.state == state:
-            self._note(NOTE)
-            self._num_in_vain = 0
-            return self._repeat(last)
-        self._num_in_vain += 1
-        return self._observe(last, parts, call, module, *arguments, **options)
+        known.parts = parts = known.parts or _Parts(module)
+        if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # who knows what hooks do
+            return call(module, *arguments, **options)
+        last, known.num_since = known.last, known.num_since + 1
+        is_due = known.grows and known.num_since == RUN_ONE_IN
+        is_like = last and last.num_alike >= FEWEST_ALIKE and not is_due
+        if last and is_like and last.same[0] == parts.state():
+            self._note(GROWING if known.grows else NOTE)
+            known.num_in_vain = 0
+            return self._repeat(last, known.num_since)
+        known.num_in_vain += 1
+        return self._observe(known, parts, call, module, *arguments, **options)
 
     def _observe(
         self,
-        last: _Pass | None,
+        known: _Known,
         parts: _Parts,
         call: Callable[..., Any],
         module: Any,
         *arguments: Any,
         **options: Any,
     ) -> Any:
-        device, numbers, state = self._device, _random_numbers(), parts.state()
+        device, random_numbers, state = self._device, _random_numbers(), parts.state()
+        last, num_passes = known.last, known.num_since
+        known.last, known.num_since = None, 0
         num_reads = device.library.vramcast_num_host_reads
         num_before = num_reads()
         first_event = device.num("events")
-        was_given_back = last is not None and last.kept <= self._freed_since(last)
-        first_allocation, first_work = device.num_allocations(), device.num("work")
+        was_given_back = not last or not last.kept or last.kept <= self._freed_since(last)
+        first_allocation, first_work = device.num("allocations"), device.num("work")
         result = call(module, *arguments, **options)
-        self._last = None
-        is_same = num_reads() == num_before and _random_numbers() == numbers
+        is_same = num_reads() == num_before and _random_numbers() == random_numbers
         if not is_same or parts.state() != state:
             return result
         events = [_relative(event, first_allocation) for event in device.events(first_event)]
@@ -140,50 +193,60 @@ class SamePasses:
         is_unknown = kept and not torch.is_autocast_enabled("cuda")
         if not returned <= alive or has_views or is_unknown:
             return result
-        sizes = [(one.num_bytes, one.operator_name, one.stream) for one in allocations]
+        sizes, names = (
+            [getattr(one, name) for one in allocations] for name in ("num_bytes", "operator_name")
+        )
         made = [(at, number) for at, number in enumerate(events) if number in alive]
-        found = _Pass(
-            state,
-            events,
+        numbers: list[int] = []
+        for leaf in filter(torch.is_tensor, leaves):
+            numbers += (*leaf.shape, *leaf.stride(), int(leaf.storage_offset()))
+        numbers += [sizes[number - 1] for _, number in made]
+        known.last = _Pass(
+            (state, events, names, [one.stream for one in allocations], results, form, kept),
             sizes,
+            names,
             bytes(work),
             results,
             form,
             kept,
             made,
+            np.array(numbers, np.int64),
+            len(events),
             first_event,
             first_allocation,
             first_work,
             len(work),
         )
-        if last and was_given_back and last.does_the_same(found):
-            found.num_alike = last.num_alike + 1
-        self._last = found
+        if last and was_given_back:
+            known.last.compare(last, num_passes, known.grows)
         return result
 
     def _freed_since(self, last: _Pass) -> set[int]:
-        events = self._device.events(last.first_event + len(last.events))
+        events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _repeat(self, last: _Pass) -> Any:
+    def _repeat(self, last: _Pass, num_passes: int) -> Any:
         """Its results are made where it made them, so that all other memory is where it was."""
         library = self._device.library
+        numbers = last.numbers + num_passes * last.growth
+        num_sizes = len(numbers) - len(last.made)
+        dtypes = {one.block: one.dtype for one in last.results if isinstance(one, _Result)}
         made: dict[int, Tensor] = {}
         begin = last.first_event
-        wanted = {one.block: one for one in last.results if isinstance(one, _Result)}
-        for at, number in last.made:
+        for (at, number), num_bytes in zip(last.made, numbers[num_sizes:].tolist(), strict=True):
             library.vramcast_repeat_events(begin, last.first_event + at, begin == last.first_event)
             begin = last.first_event + at + 1
-            num_bytes, name, _ = last.allocations[number - 1]
-            made[number] = self._made(num_bytes, name, wanted.get(number))
-        end = last.first_event + len(last.events)
+            dtype = dtypes.get(number, torch.uint8)
+            made[number] = self._made(num_bytes, last.names[number - 1], dtype)
+        end = last.first_event + last.num_events
         library.vramcast_repeat_events(begin, end, begin == last.first_event)
         library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
         self._kept += [made[number] for number in last.kept]
-        return trees.tree_unflatten([_again(one, made) for one in last.results], last.form)
+        left = iter(numbers.tolist())
+        return trees.tree_unflatten([_again(one, made, left) for one in last.results], last.form)
 
-    def _made(self, num_bytes: int, name: int, result: _Result | None) -> Tensor:
-        library, dtype = self._device.library, result.dtype if result else torch.uint8
+    def _made(self, num_bytes: int, name: int, dtype: torch.dtype) -> Tensor:
+        library = self._device.library
         before = library.vramcast_begin_kernel(self._device.name(name).encode())
         try:
             return torch.empty(num_bytes // dtype.itemsize, dtype=dtype, device="cuda")
@@ -191,39 +254,50 @@ class SamePasses:
             library.vramcast_end_kernel(before)
 
 
-def _given(module: torch.nn.Module, arguments: Any, options: Any) -> State | None:
-    """What a pass depends on. None where that is not known."""
+def _given(arguments: Any, options: Any) -> tuple[State, Numbers] | None:
+    """What a pass depends on, and its sizes. None where that is not known."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return None
-    leaves = trees.tree_leaves((arguments, options))
+    leaves, form = trees.tree_flatten((arguments, options))
     described = [_described(leaf) for leaf in leaves]
+    if None in described:
+        return None
     modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
-    return None if None in described else (id(module), *modes, *described)
+    numbers = [number for leaf in leaves for number in _sizes(leaf)]
+    return (*modes, form, *described), np.array(numbers, np.int64)
 
 
 def _described(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         is_known = leaf.is_cuda and type(leaf) in (Tensor, torch.nn.Parameter)
-        steps = [step for size, step in zip(leaf.shape, leaf.stride(), strict=True) if size > 1]
-        return (leaf.shape, steps, leaf.dtype) if is_known else None
+        return (leaf.dtype, leaf.ndim, leaf.numel() > 0) if is_known else None
     return (type(leaf), leaf) if isinstance(leaf, PLAIN) else None
 
 
+def _sizes(leaf: Any) -> Sequence[int]:
+    """The stride of a single one says nothing."""
+    if not isinstance(leaf, Tensor):
+        return ()
+    strides = zip(leaf.shape, leaf.stride(), strict=True)
+    return (*leaf.shape, *(step * (size > 1) for size, step in strides))
+
+
 class _Parts:
-    """Of a module: what changes with whatever is put into one of them, and with their tensors."""
+    """Of a module: what changes with whatever is put into them, and with their tensors."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         parts = list(module.modules())
         self.has_hooks = any(part._forward_hooks or part._forward_pre_hooks for part in parts)
-        self._dicts = [vars(part) for part in parts]
-        values = [value for each in self._dicts for value in each.values()]
-        self._containers = [one for one in values if isinstance(one, dict | list | set)]
+        dicts = [vars(part) for part in parts]
+        self._own = [(each.get, name) for each in dicts for name in each.keys() - STANDARD]
+        values = [value for each in dicts for value in each.values()]
+        held = [one for one in values if isinstance(one, dict | list | set)]
+        self._containers = [*dicts, *held]
         self._tensors = [*module.parameters(), *module.buffers()]
 
     def state(self) -> State:
-        found = [tuple(map(id, each.values())) for each in self._dicts]
-        sizes = [*map(len, self._containers)]
-        return found, sizes, [(id(one), one._version) for one in self._tensors]
+        own = [id(get(name)) for get, name in self._own]
+        return own, [*map(len, self._containers)], [one._version for one in self._tensors]
 
 
 def _random_numbers() -> Any:
@@ -243,12 +317,11 @@ def _result(device: Device, leaf: Any, first: int) -> Any:
     if type(leaf) is not Tensor or not leaf.is_cuda or torch.ops.vramcast.values(leaf) is not None:
         return None
     (number,) = device.block_ids([leaf.untyped_storage().data_ptr()])
-    return _Result(
-        number - first, leaf.shape, leaf.stride(), int(leaf.storage_offset()), leaf.dtype
-    )
+    return _Result(number - first, leaf.dtype, leaf.ndim)
 
 
-def _again(one: Any, made: dict[int, Tensor]) -> Any:
+def _again(one: Any, made: dict[int, Tensor], numbers: Iterator[int]) -> Any:
     if not isinstance(one, _Result):
         return one[0]
-    return made[one.block].as_strided(one.size, one.stride, one.offset)
+    size, stride = ([next(numbers) for _ in range(one.num_dims)] for _ in range(2))
+    return made[one.block].as_strided(size, stride, next(numbers))

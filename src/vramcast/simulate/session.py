@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 STEPS = 4
 # Programs warm up before they capture a graph: torch advises 3 steps, and 11 with DDP.
 MOST_MORE_STEPS = 12
-# Where steps are of several kinds, as many again.
-MORE_WHERE_STEPS_DIFFER = 4
+# Where steps are of several kinds: any may be the largest.
+MORE_WHERE_STEPS_DIFFER = 6
 # What another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line

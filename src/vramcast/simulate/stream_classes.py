@@ -1,9 +1,8 @@
 """torch.cuda.Stream and torch.cuda.Event on the simulated device.
 
 Their code in torch/cuda/streams.py stays; what they inherit from is missing in a build of torch
-without CUDA, and asks the driver in one with it. torch.Stream and torch.Event, which know no device
-in particular, take its place. Programs may import these classes by name, so this is done once,
-before any of them runs.
+without CUDA, and asks the driver in one with it. torch.Stream and torch.Event take its place.
+Programs may import these classes by name, so this is done before any of them runs.
 """
 
 from __future__ import annotations

@@ -69,6 +69,9 @@ class Labels(NamedTuple):
         codes = [numbers.setdefault(word, len(numbers)) for word in words]
         return cls(np.array(codes, np.int32), list(numbers))
 
+    def used(self) -> list[int]:
+        return np.flatnonzero(np.bincount(self.codes)).tolist()
+
 
 class Allocations:
     """Millions of allocations as arrays. Those that differ only in bytes share a description."""
@@ -255,6 +258,8 @@ def split_holds(
     by predicted times and at the latest."""
     events = np.asarray(all_events, np.int64)
     is_kept = (events > HELD) | (events == EMPTY_CACHE)
+    if is_kept.all():
+        return events, {}, {}
     kept = events[is_kept]
     held_until: dict[int, int] = {}
     at_most: dict[int, int] = {}
@@ -289,11 +294,12 @@ def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
     """By how much each event changes what is allocated."""
-    numbers = np.abs(events)
-    numbers[events == EMPTY_CACHE] = 0
-    changes: NDArray[np.int64] = np.append(0, block_bytes)[numbers]
-    np.negative(changes, out=changes, where=events < 0)
-    return changes
+    # of a free: from the end
+    changes = np.concatenate(([0], block_bytes, -block_bytes[::-1]))
+    if (is_emptied := events == EMPTY_CACHE).any():
+        events = np.where(is_emptied, 0, events)
+    found: NDArray[np.int64] = changes[events]
+    return found
 
 
 def rounded_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -31,19 +31,21 @@ class Convolution(NamedTuple):
     of_data: bool = False  # gradients that a backward pass computes
     of_weight: bool = False
     batch: int = 0  # 0: not known
+    is_dilated: bool = False
 
     @property
     def packed(self) -> tuple[int, int, int, int]:
         flags = sum(flag << bit for bit, flag in enumerate(self[5:9]))
         last = (self.batch << 40) + (self.kernel << 8) + (self.dims << 4) + flags
+        last += self.is_dilated << 6
         return *self[:3], last
 
     @classmethod
     def unpacked(cls, sizes: tuple[int, int, int, int]) -> Self:
         last = sizes[3]
         flags = [bool(last >> bit & 1) for bit in range(4)]
-        kernel, dims, batch = last >> 8 & 0xFFFFFFFF, last >> 4 & 15, last >> 40
-        return cls._make((*sizes[:3], kernel, dims, *flags, batch))
+        kernel, dims, batch = last >> 8 & 0xFFFFFFFF, last >> 4 & 3, last >> 40
+        return cls._make((*sizes[:3], kernel, dims, *flags, batch, bool(last >> 6 & 1)))
 
 
 class OperatorWork(NamedTuple):

@@ -1,26 +1,32 @@
 """Seconds of a convolution: what arithmetic and bytes take at least, times a factor.
 
-cuDNN's choice among its kernels is not published. The factor's logarithm is a polynomial in the
-logarithms of the sizes, one for each direction, fitted to recorded convolutions.
+cuDNN's choice among its kernels is not published. The factor's logarithm is a sum over features and
+over recorded convolutions by how like they are: a Gaussian process.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations_with_replacement, product
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import Convolution, OperatorWork
 
+TABLE = "convolutions-sm_90-torch-2.11.npz"
 FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
-# In 16 bits cuDNN may take a long filter's elements one by one: 12.6 ms for 16 groups of 48
-# channels, 2.5 of 64; gradients of batches up to 3 take 13 to 66 ms.
-LONG_FILTER, FORWARD_SECONDS, GRADIENT_SECONDS = 64, 1.28e-7, (1.1e-7, 1.9e-10)
-WHOLE_CHANNELS, FEW_SAMPLES = 32, 3
+# In 16 bits cuDNN may take a long filter's elements one by one: 12.6 ms for 16 groups of 48.
+LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
 ALIGNED = 8  # channels that the tensor cores take at once
+COMMON = 3  # features that do not tell kernels apart
+LIKE = 2.0  # a distance
 
 
 def is_convolution(work: OperatorWork) -> bool:
@@ -33,28 +39,28 @@ def convolution_seconds(
     sizes = Convolution.unpacked(work.sizes)
     directions = directions_of(sizes)
     base = base_seconds(work, gpu) / len(directions)
-    values = features(sizes, work, gpu)
+    values = np.array(features(sizes, work, gpu))
     seconds = 0.0
     for direction in directions:
-        low, high, *coefficients = polynomials[f"{direction} {kind_of(sizes)}"]
-        logarithm = sum(c * v for c, v in zip(coefficients, values, strict=True))
-        seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, logarithm)))
-    return max(seconds, _one_by_one_seconds(sizes, work))
+        name = f"{direction} {kind_of(sizes)}"
+        low, high, *coefficients = polynomials[name]
+        logarithm = values @ coefficients
+        places, weights = (_recorded()[f"{name} {what}"] for what in ("places", "weights"))
+        logarithm += likeness(values[None, COMMON:], places)[0] @ weights
+        seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, float(logarithm))))
+    return seconds
 
 
-def _one_by_one_seconds(sizes: Convolution, work: OperatorWork) -> float:
-    is_long = sizes.dims < 3 and sizes.kernel >= LONG_FILTER and sizes.channels > 1
-    if not is_long or work.precision not in ("bf16", "fp16"):
-        return 0.0
-    products = len(directions_of(sizes))
-    groups = work.flops / products
-    groups /= 2 * sizes.positions * sizes.filters * sizes.channels * sizes.kernel
-    elements = groups * sizes.channels * sizes.kernel if groups > 1 else 0.0
-    if sizes.of_data and 0 < sizes.batch <= FEW_SAMPLES and sizes.channels > WHOLE_CHANNELS:
-        each, of_position = GRADIENT_SECONDS
-        return elements * (each + of_position * sizes.positions)
-    is_forward = not sizes.of_data and not sizes.of_weight
-    return FORWARD_SECONDS * elements if is_forward and sizes.channels % WHOLE_CHANNELS else 0.0
+@cache
+def _recorded() -> Mapping[str, Any]:
+    with resources.files("vramcast.forecast.timing").joinpath("tables", TABLE).open("rb") as file:
+        return {name: values.astype(float) for name, values in np.load(file).items()}
+
+
+def likeness(these: NDArray[Any], those: NDArray[Any]) -> NDArray[Any]:
+    squares = (these**2).sum(1)[:, None] + (those**2).sum(1) - 2 * these @ those.T
+    found: NDArray[Any] = np.exp(-np.sqrt(np.maximum(squares, 0)) / LIKE)
+    return found
 
 
 def directions_of(sizes: Convolution) -> list[str]:
@@ -75,38 +81,34 @@ def base_seconds(work: OperatorWork, gpu: Gpu) -> float:
 
 
 def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
-    """One, flags, logarithms, and their products."""
+    """The common ones; then flags and logarithms, by how much they tell two kernels apart."""
     arithmetic = work.flops / peak_flops(gpu, work.precision)
     memory = work.num_bytes / gpu.bandwidth_bytes_per_second
-    products = max(1, len(directions_of(sizes)))
-    inner = sizes.channels * sizes.kernel
-    groups = work.flops / (2 * products * sizes.positions * sizes.filters * inner)
-    logarithms = [
-        math.log(max(1, sizes.positions) / 1e5),
-        math.log(max(1, sizes.filters) / 64),
-        math.log(max(1, sizes.channels) / 64),
-        math.log(sizes.kernel / 9),
-        math.log(max(1.0, groups)),
-        math.log(arithmetic / memory),
-    ]
-    flags = [
-        sizes.is_channels_last,
-        sizes.is_transposed,
-        sizes.filters % ALIGNED == 0 and sizes.channels % ALIGNED == 0,
-        sizes.channels < ALIGNED,
-        sizes.kernel == 1,
-        sizes.dims == 1,
-        sizes.dims == 3,
-        not sizes.is_channels_last and sizes.positions // (sizes.batch or 1) % ALIGNED > 0,
-    ]
+    products = len(directions_of(sizes))
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
-    precisions = [work.precision == name for name in ("fp32", "tf32", "fp16")]
+    of_filter = sizes.filters * sizes.channels * sizes.kernel
+    groups = max(1.0, work.flops / (2 * products * sizes.positions * of_filter))
+    is_16_bits = work.precision in ("bf16", "fp16")
+    given = work.num_bytes / products / (2 if is_16_bits else 4) / groups
+    given = (given - of_filter - sizes.positions * sizes.filters) / sizes.channels
+    is_long = is_16_bits and groups > 1 and sizes.kernel >= LONG_FILTER
+    channels = sizes.filters, sizes.channels
+    kind = sizes.is_channels_last, sizes.is_transposed, sizes.is_dilated
     return [
-        1.0,
-        *map(float, (*flags, *precisions)),
-        *(smallness, smallness**2),
-        *logarithms,
-        *(a * b for a, b in combinations_with_replacement(logarithms, 2)),
-        *(flag * value for flag, value in product((*flags, *precisions), logarithms)),
-        *(float(flag and is_this) for flag, is_this in product(flags, precisions)),
+        *(1.0, smallness, smallness**2),
+        *(2.0 * flag for flag in (*kind, sizes.dims == 1, sizes.dims == 3)),
+        *(1.5 * (number % ALIGNED == 0) for number in channels),
+        *(0.5 * (number % WHOLE_CHANNELS == 0) for number in channels),
+        3.0 * (is_long and sizes.channels % WHOLE_CHANNELS > 0),
+        3.0 * (is_long and 0 < sizes.batch <= FEW_SAMPLES),
+        *(float(sizes.channels < ALIGNED), float(sizes.kernel == 1)),
+        0.7 * (sizes.positions // (sizes.batch or 1) % ALIGNED == 0),
+        *(3.0 * (work.precision == name) for name in ("fp32", "tf32")),
+        0.3 * (work.precision == "fp16"),
+        *(0.7 * math.log(max(1, number) / 64) for number in channels),
+        0.5 * math.log(max(1, sizes.positions) / 1e5),
+        *(math.log(sizes.kernel), math.log(groups)),
+        1.5 * math.log(max(1e-3, given / sizes.positions)),  # strides
+        0.2 * math.log(sizes.batch or 16),
+        0.5 * math.log(arithmetic / memory),
     ]

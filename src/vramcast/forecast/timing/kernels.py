@@ -201,7 +201,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
     """How well its time is known: a key of Rates.spread."""
-    if not work.is_known:
+    if not work.is_known and not _own_rate(work, rates):
         return "custom"
     if is_factorization(work):
         return "factorizations"
@@ -258,8 +258,10 @@ def _units(work: OperatorWork, gpu: Gpu) -> int:
 
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    known = _own_rate(work, rates) or rates.kernels[ACCESS_NAMES[work.access]]
-    return KernelTime(memory_seconds(work, gpu, known), 0.0)
+    known = _own_rate(work, rates)
+    slower = 1.0 if known or work.is_known else CUSTOM_SLOWER
+    known = known or rates.kernels[ACCESS_NAMES[work.access]]
+    return KernelTime(slower * memory_seconds(work, gpu, known), 0.0)
 
 
 def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
@@ -267,8 +269,6 @@ def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> floa
     if is_reduction_across(work) and len(known) == REDUCTION_RATES:
         return reduction_seconds(work, gpu, known)
     fixed, of_bandwidth, *of_units = known
-    if not work.is_known:
-        of_bandwidth /= CUSTOM_SLOWER
     moved = work.num_bytes * OF_BYTES.get(work.operator, 1.0)
     too_large = min(1.0, moved / (CACHED * gpu.l2_cache_bytes))
     reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))

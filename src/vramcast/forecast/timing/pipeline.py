@@ -4,7 +4,6 @@ for the other only where it must."""
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable
 
 import numpy as np
@@ -38,7 +37,8 @@ _WAITS = (
     *("_local_scalar_dense", "nonzero", "masked_select", "equal"),
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
-WAITS = frozenset(f"aten::{name}" for name in _WAITS)
+SYNCHRONIZE = "vramcast::synchronize"
+WAITS = frozenset((SYNCHRONIZE, *(f"aten::{name}" for name in _WAITS)))
 MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
 REPETITIONS = 3  # by then both sides have found their pace
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
@@ -107,7 +107,7 @@ def _between_gpus(work: OperatorWork, fabric: Fabric | None) -> float:
 
 
 def _sum(numbers: NDArray[np.float64]) -> float:
-    """One after the other, as Python adds; numpy's own sum adds in another order."""
+    """In Python's order, which numpy's own sum has not."""
     return float(numbers.cumsum()[-1]) if len(numbers) else 0.0
 
 
@@ -155,36 +155,23 @@ def period_seconds(
     """
     waiting = works.each(waits).astype(bool)
     latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
-    if has_streams(works):
-        return period_of_streams(
-            works,
-            kernel_seconds * device_factor,
-            costs * host_factor,
-            waiting,
-            repetitions=REPETITIONS,
-            queue_length=QUEUE_LENGTH,
-            latency=latency,
-            gap=gap,
-            wait=wait,
-        )
-    reals = latency, gap, wait, device_factor, host_factor
-    found = compiled.step_period(costs, kernel_seconds, waiting, REPETITIONS, QUEUE_LENGTH, *reals)
-    if found is not None:
-        return found
-    ends = deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)  # of the last kernels
-    host = device = before = last = 0.0
-    steps = list(zip(costs.tolist(), kernel_seconds.tolist(), waiting.tolist(), strict=True))
-    for _ in range(REPETITIONS):
-        for cost, seconds, must_wait in steps:
-            host += cost * host_factor
-            if seconds:
-                host = max(host, ends[0])
-                device = max(device + gap, host + latency) + seconds * device_factor
-                ends.append(device)
-            if must_wait:
-                host = max(host, device) + wait
-        before, last = last, max(host, device)
-    return last - before
+    if not has_streams(works):
+        reals = latency, gap, wait, device_factor, host_factor
+        sizes = REPETITIONS, QUEUE_LENGTH
+        found = compiled.step_period(costs, kernel_seconds, waiting, *sizes, *reals)
+        if found is not None:
+            return found
+    return period_of_streams(
+        works,
+        kernel_seconds * device_factor,
+        costs * host_factor,
+        waiting,
+        repetitions=REPETITIONS,
+        queue_length=QUEUE_LENGTH,
+        latency=latency,
+        gap=gap,
+        wait=wait,
+    )
 
 
 def host_costs(works: Works, num_python_calls: int, rates: Rates) -> NDArray[np.float64]:
@@ -208,8 +195,8 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
 
 
 def waits(work: OperatorWork) -> bool:
-    """A copy from or to the host too, but one of pinned memory that was not to block; and a mask
-    as an index: how many of its elements are true decides the shape of the result."""
+    """Copies from and to the host too, but those of pinned memory that are not to block, and masks
+    as indices, which decide a shape."""
     is_masked = work.operator in MASKED and work.sizes[1] > 0
     return work.operator in WAITS or is_masked or crosses(work) and not work.sizes[2]
 

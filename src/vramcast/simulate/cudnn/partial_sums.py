@@ -2,9 +2,8 @@
 
 The result is made of tiles. As many tiles as blocks run at once are computed together; those that
 remain at the end are split along the depth, so that no unit is idle. Every part writes its sums
-into the workspace, and they are added up in pairs. cuDNN would have to ask a GPU how many blocks
-run at once. This follows from recordings on an H200 (benchmarks/convolutions): of 4,195 workspaces
-with one group and sums it has 98.5 % to the byte, and all of 3,227 without.
+into the workspace, and they are added up in pairs. How many blocks run at once follows from
+recordings on an H200 (benchmarks/convolutions): 98.5 % of 4,195 workspaces are met to the byte.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """cuDNN's workspace of a convolution where cuDNN itself cannot be asked. No torch.
 
-cuDNN's heuristics are not published, but what its kernels take is regular: copies of the input, the
-weight and the result in the layout that the kernel wants, one result for each image of the batch,
-partial sums of a product that was split, and some bytes. Which of them, a vote of decision trees
-says, and the size of partial sums the most similar recorded convolution: both were made from
-recordings by benchmarks/convolutions/fit.py, which says how often they are right.
+What its kernels take is regular: copies of the input, the weight and the result in another layout,
+one result for each image, partial sums, and some bytes. Which of them, decision trees say, and the
+size of partial sums the most similar recorded convolution (benchmarks/convolutions/fit.py).
 """
 
 from __future__ import annotations

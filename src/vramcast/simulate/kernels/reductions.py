@@ -34,9 +34,29 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.int32)
 
 
+@kernel("_cdist_backward")
+def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float) -> Tensor:
+    """What every pair adds is written, then summed up."""
+    out = new(x1.shape[:-2].numel(), *x1.shape[-2:], dtype=x1.dtype)
+    if p and grad.numel():
+        pairs = new(len(out), x2.shape[-2], *x1.shape[-2:], dtype=x1.dtype)
+        torch.sum(pairs, 1, out=out)
+    return out.view(x1.shape)
+
+
+@kernel("_pdist_backward")
+def pdist_backward(grad: Tensor, x: Tensor, p: float) -> Tensor:
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if p and grad.numel():
+        torch.sum(new(len(x) - 1, *x.shape, dtype=x.dtype), 0, out=out)
+    return out
+
+
 @kernel("_foreach_norm.Scalar")
 def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None) -> list[Tensor]:
     """Partial norms of every chunk of every tensor first, then one scalar for each tensor."""
+    if x[0].is_complex():
+        return [torch.linalg.vector_norm(t, dtype=dtype) for t in x]
     chunks = max(-(-t.numel() // CHUNK) for t in x)
     partial = scratch(len(x) * chunks * accumulator_dtype(x[0]).itemsize)
     norms = [new(dtype=dtype or x[0].dtype) for _ in x]

@@ -1,16 +1,15 @@
 """How a CUDA kernel's memory is written down in Python.
 
-Most kernels allocate only their result, as torch's Meta kernels say. The others are functions here,
-which allocate what the CUDA kernel does, in its order, and return the result. Memory is freed with
-the last reference, as in C++: the order of `del` is part of the model.
+Most kernels allocate only their result, as torch's Meta kernels say. The others are functions here.
+Memory is freed with the last reference, as in C++: the order of `del` is part of the model.
 
-A function is given the arguments that it names. The names are those of torch's schema, but what
-torch calls by several names has one here (ARGUMENT_NAMES).
+A function is given the arguments that it names, as in torch's schema or ARGUMENT_NAMES.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -74,6 +73,17 @@ def draw_elements(count: int, per_thread: int = 4) -> None:
 
 def take_random(count: int) -> None:
     Target.gpu.device.library.vramcast_take_random(count)
+
+
+@contextmanager
+def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
+    """A generator that the program gave has its own numbers."""
+    default = torch.cuda.default_generators[0]
+    begin = default.get_offset()
+    yield
+    if generator is not None:
+        generator.set_offset(generator.get_offset() + default.get_offset() - begin)
+        default.set_offset(begin)
 
 
 def accumulator_dtype(x: Tensor) -> torch.dtype:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch._prims_common import suggest_memory_format
 
-from vramcast.simulate.kernels.registry import kernel, new
+from vramcast.simulate.kernels.registry import kernel, meta_result, new
 
 # with fewer, the kernels for channels last are not used
 MIN_CHANNELS_LAST = 4
@@ -69,5 +69,41 @@ def sampled(x: Tensor, grid: Tensor) -> Tensor:
 def sampled_backward(x: Tensor, grid: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
     dense = x.contiguous(), grid.contiguous(), grad.contiguous()
     out = new(*x.shape, dtype=x.dtype), new(*grid.shape, dtype=grid.dtype)
+    del dense
+    return out
+
+
+@kernel("reflection_pad1d", "reflection_pad2d", "reflection_pad3d")
+def reflected(x: Tensor, padding: Sequence[int]) -> Tensor:
+    shape = list(x.shape)
+    for i, extra in enumerate(padding):
+        shape[-1 - i // 2] += extra
+    out = new(*shape, dtype=x.dtype)
+    x.contiguous()
+    return out
+
+
+@kernel(*(f"reflection_pad{rank}d_backward" for rank in (1, 2, 3)))
+def reflected_backward(grad: Tensor, x: Tensor) -> Tensor:
+    out = new(*x.shape, dtype=x.dtype)
+    grad.contiguous()
+    return out
+
+
+@kernel("im2col")
+def columns(x: Tensor, **options: Any) -> Tensor:
+    return _resized(torch.ops.aten.im2col.default, x, options)
+
+
+@kernel("col2im")
+def folded(x: Tensor, **options: Any) -> Tensor:
+    return _resized(torch.ops.aten.col2im.default, x, options)
+
+
+def _resized(operator: Any, x: Tensor, options: dict[str, Any]) -> Tensor:
+    """The result begins as large as the argument."""
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    dense = x.contiguous()
+    out.resize_(meta_result(operator, x, **options).shape)
     del dense
     return out

@@ -11,6 +11,7 @@ from vramcast.allocator.blocks import round_up
 from vramcast.simulate.kernels.registry import (
     Target,
     draw_elements,
+    drawing_from,
     kernel,
     known,
     like,
@@ -131,7 +132,7 @@ def _use_topk_scratch(num_rows: int, length: int, item_bytes: int) -> None:
     del buffers
 
 
-@kernel("cumsum", "cumprod", "logcumsumexp", "_logcumsumexp")
+@kernel("cumprod", "logcumsumexp", "_logcumsumexp")
 def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     is_integer = not (x.is_floating_point() or x.is_complex())
     dtype = dtype or (torch.int64 if is_integer else x.dtype)
@@ -139,6 +140,12 @@ def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     out = torch.empty_like(source)
     if x.dim() == 1 and x.numel() > 1:
         scratch(scan_bytes(x.numel()))
+    return out
+
+
+@kernel("cumsum")
+def running_sum(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    out = scan(x, dim, dtype)
     host = known(x)
     if host is not None and not x.is_floating_point():
         set_known(out, host.cumsum(dim, dtype=dtype))
@@ -150,14 +157,17 @@ def running_extreme(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)
 
 
-@kernel("randperm")
-def randperm(n: int, dtype: torch.dtype | None = None) -> Tensor:
+@kernel("randperm", "randperm.generator")
+def randperm(
+    n: int, generator: torch.Generator | None = None, dtype: torch.dtype | None = None
+) -> Tensor:
     """Sorts the numbers by random keys, which are wider for long permutations."""
     out = new(n, dtype=dtype or torch.int64)
     scratch(8)
     key_bytes = 4 if n <= 65536 else 8
     scratch(n * 8, n * key_bytes, n * key_bytes, radix_sort_bytes(n, key_bytes, 8))
-    draw_elements(n, per_thread=2)  # the keys, of two words
-    take_random(n)  # to shuffle equal keys
+    with drawing_from(generator):
+        draw_elements(n, per_thread=2)  # the keys, of two words
+        take_random(n)  # to shuffle equal keys
     set_known(out, drawn((n,)).argsort())
     return out

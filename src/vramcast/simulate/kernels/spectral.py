@@ -53,25 +53,29 @@ def _is_embedded(lines: Tensor) -> bool:
 
 
 def _work_area_bytes(signal: Sequence[int], *sides: Tensor) -> int:
-    """As much as one side of the transform, where it is not done on chip."""
-    length, largest = signal[0], max(map(_largest_factor, signal))
-    if len(signal) > 1 or largest > 7:
+    """As much as one side of the transform, where lines of some dimension are not done on chip."""
+    if max(map(_largest_factor, signal)) > 7:
         note(ESTIMATED)
-    complex_bytes = next(side.nbytes for side in sides if side.is_complex())
-    if len(signal) > 1:
-        # Bluestein's algorithm convolves lines of at least twice the length
-        return complex_bytes * (4 if largest > MAX_PRIME else 1)
-    is_prime = length == largest <= MAX_PRIME
+    left = list(signal)
     for side in sides:
         if not side.is_complex():
-            if is_prime or _has_real_kernel(length, largest, side.itemsize):
-                return 0
-            return 2 * side.nbytes + 256 if length % 2 else side.nbytes
-    is_on_chip = is_prime or not MAX_FACTOR < largest <= MAX_PRIME
-    return 0 if is_on_chip and length <= MAX_LINE else complex_bytes
+            length = left.pop()
+            if not _has_real_kernel(length, _largest_factor(length), side.itemsize):
+                return 2 * side.nbytes + 256 if length % 2 else side.nbytes
+    if all(map(_is_on_chip, left)):
+        return 0
+    return next(side.nbytes for side in sides if side.is_complex())
+
+
+def _is_on_chip(length: int) -> bool:
+    largest = _largest_factor(length)
+    is_made = length == largest or not MAX_FACTOR < largest <= MAX_PRIME
+    return is_made and length <= MAX_LINE
 
 
 def _has_real_kernel(length: int, largest: int, itemsize: int) -> bool:
+    if length == largest <= MAX_PRIME:
+        return True
     if largest <= 2:
         return length <= 1 << (12 if itemsize == 8 else 14)
     is_short = length <= MAX_REAL_LINE and length not in LACKING

@@ -143,6 +143,7 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
         of_data=of_data,
         of_weight=of_weight,
         batch=int(x.shape[0]),
+        is_dilated=max(named.get("dilation") or (1,)) > 1,
     )
     num_products = of_data + of_weight if is_backward else 1
     flops = 2.0 * num_products * small.numel() * weight.numel() / max(1, weight.shape[0])

@@ -1,6 +1,8 @@
 // t and transpose, of which steps have as many as of matrix products; empty_like and zeros_like, of
 // which the states of optimizers and many results are made.
 #pragma once
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/TensorFactories.h>
 #include "deriving.h"
 #include "work.h"
 
@@ -67,8 +69,19 @@ static at::Tensor new_like(const Operator& info, c10::ArrayRef<IValue> arguments
   return made;
 }
 
+static at::Tensor new_zero_tensor(c10::ArrayRef<IValue> arguments) {
+  static at::native::ZeroTensorAllocator allocator(device_zero);
+  const auto& type = arguments[1];
+  return at::detail::empty_generic(
+      arguments[0].toIntVector(), &allocator,
+      DispatchKeySet(DispatchKey::CUDA) | DispatchKeySet(DispatchKey::ZeroTensor),
+      type.isNone() ? at::kFloat : type.toScalarType(), std::nullopt);
+}
+
 // What can be made without the operators that torch goes through.
 static at::Tensor made_by_hand(const Operator& info, c10::ArrayRef<IValue> arguments) {
+  if (info.makes_zero_tensor && arguments[3].isDevice() && arguments[3].toDevice().is_cuda())
+    return new_zero_tensor(arguments);
   if (info.transposes) return transposed(arguments);
   return info.makes_alike ? new_like(info, arguments) : at::Tensor();
 }

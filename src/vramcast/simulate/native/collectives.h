@@ -23,9 +23,13 @@ static std::map<const void*, int64_t> communicated;
 
 static void note_stream_wait(int64_t waiting, int64_t for_stream, int64_t num_works_before) {
   static const auto name = recorder.intern("vramcast::wait");
+  static const auto of_host = recorder.intern("vramcast::synchronize");
   const auto ago = num_works - num_works_before;
-  work_log.add_on_stream(
-      {0, 0, {for_stream, ago, 0, 0}, name, -1, forward, no_kernel, waiting});
+  if (waiting == the_host)
+    work_log.add_on_stream({0, 0, {0, 0, 0, 0}, of_host, -1, forward, no_kernel, for_stream});
+  else
+    work_log.add_on_stream(
+        {0, 0, {for_stream, ago, 0, 0}, name, -1, forward, no_kernel, waiting});
 }
 static const bool notes_waits = [] {
   note_wait = note_stream_wait;

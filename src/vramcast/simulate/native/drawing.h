@@ -24,13 +24,13 @@ struct Draw {
   int64_t num_threads, per_thread;
 };
 
-static Draw draw_elements(int64_t count, int64_t per_thread) {
+static Draw draw_elements(int64_t count, int64_t per_thread, GpuRandom& random = gpu_random) {
   constexpr int64_t block = 256;
   const int64_t most = static_cast<int64_t>(gpu.num_multiprocessors) *
                        (gpu.max_threads_per_multiprocessor / block) * block;
   const auto num_threads = std::min(ceil_div(count, block) * block, most);
-  const auto offset = gpu_random.take(ceil_div(count, num_threads * per_thread) * 4);
-  return {gpu_random.seed, offset, num_threads, per_thread};
+  const auto offset = random.take(ceil_div(count, num_threads * per_thread) * 4);
+  return {random.seed, offset, num_threads, per_thread};
 }
 
 // random_(from, to): how many whole numbers it chooses from, and the first of them.
@@ -52,11 +52,12 @@ static std::optional<WholeNumbers> whole_numbers(Draws draws, c10::ArrayRef<IVal
   return std::nullopt;
 }
 
-// A generator that the program made is one of the host's here (generator.h).
-static bool is_from_own_generator(c10::ArrayRef<IValue> arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [](const IValue& argument) {
-    return argument.isGenerator() && !argument.toGenerator().device().is_cuda();
-  });
+// The generator that the program gave, or the GPU's own.
+static GpuRandom& drawn_from(c10::ArrayRef<IValue> arguments) {
+  for (const auto& argument : arguments)
+    if (argument.isGenerator() && argument.toGenerator().device().is_cuda())
+      return *static_cast<GpuGenerator*>(argument.toGenerator().unsafeGetGeneratorImpl())->random;
+  return gpu_random;
 }
 
 // multinomial(probabilities, count, with_replacement): one exponential number for each probability
@@ -67,18 +68,18 @@ static bool takes_one_for_each(c10::ArrayRef<IValue> arguments) {
 
 // What the operator takes from the generator; nothing where its numbers cannot be told.
 static std::optional<Draw> next_draw(Draws draws, c10::ArrayRef<IValue> arguments) {
-  if (is_from_own_generator(arguments)) return std::nullopt;
-  if (draws == Draws::ten) gpu_random.take(10);
+  auto& random = drawn_from(arguments);
+  if (draws == Draws::ten) random.take(10);
   if (draws == Draws::unknown || (draws == Draws::choices && !takes_one_for_each(arguments)))
-    gpu_random.is_known = false;
+    random.is_known = false;
   if (draws == Draws::ten || draws == Draws::unknown) return std::nullopt;
   const auto& tensor = arguments[0].toTensor();
   if (tensor.numel() == 0) return std::nullopt;
   const bool is_double = tensor.scalar_type() == at::kDouble && draws != Draws::dropout;
   const auto numbers = whole_numbers(draws, arguments);
   const bool of_two_words = numbers ? numbers->of_two_words() : is_double;
-  const auto draw = draw_elements(tensor.numel(), of_two_words ? 2 : 4);
-  return gpu_random.is_known ? std::optional<Draw>(draw) : std::nullopt;
+  const auto draw = draw_elements(tensor.numel(), of_two_words ? 2 : 4, random);
+  return random.is_known ? std::optional<Draw>(draw) : std::nullopt;
 }
 
 template <typename Number, typename Make>

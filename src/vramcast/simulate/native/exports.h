@@ -130,6 +130,18 @@ int64_t vramcast_shapes(int64_t* to, int64_t start, int64_t room) {
 int64_t vramcast_work(Work* to, int64_t start, int64_t room) {
   return copy_list(work_log.mutex, work_log.list, to, start, room);
 }
+// For each row which of the distinct ones it is, and where each of these is first; how many these are.
+int64_t vramcast_distinct(int64_t count, int64_t row_bytes, const char* rows, int64_t* places,
+                          int64_t* firsts) {
+  std::unordered_map<std::string_view, int64_t> known;
+  for (int64_t i = 0; i < count; ++i) {
+    const std::string_view row(rows + i * row_bytes, row_bytes);
+    const auto [found, is_new] = known.try_emplace(row, static_cast<int64_t>(known.size()));
+    if (is_new) firsts[found->second] = i;
+    places[i] = found->second;
+  }
+  return static_cast<int64_t>(known.size());
+}
 int64_t vramcast_work_begins(int64_t* to, int64_t start, int64_t room) {
   return copy_list(work_log.mutex, work_log.begins, to, start, room);
 }
@@ -151,7 +163,7 @@ int64_t vramcast_block_id(int64_t address) {
 void vramcast_block_ids(const int64_t* addresses, int64_t count, int64_t* ids) {
   for (int64_t i = 0; i < count; ++i) ids[i] = vramcast_block_id(addresses[i]);
 }
-void vramcast_make_gpu_generators(bool makes) { makes_gpu_generators = makes; }
+void vramcast_make_default_generators(bool makes) { makes_default_generators = makes; }
 void vramcast_draw_elements(int64_t count, int64_t per_thread) {
   if (count) draw_elements(count, per_thread);
 }

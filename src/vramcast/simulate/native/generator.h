@@ -6,6 +6,7 @@
 #include <c10/core/GeneratorImpl.h>
 
 #include <atomic>
+#include <memory>
 
 #include "storages.h"
 
@@ -24,37 +25,49 @@ struct GpuRandom {
   // Kernels take numbers by fours (CUDAGeneratorImpl::philox_cuda_state).
   uint64_t take(uint64_t count) { return offset.fetch_add((count + 3) / 4 * 4); }
 };
-inline GpuRandom gpu_random;
+inline const std::shared_ptr<GpuRandom> default_random = std::make_shared<GpuRandom>();
+inline GpuRandom& gpu_random = *default_random;
 
-// torch.cuda.default_generators: each stands for the one device.
+// One of torch.cuda.default_generators, which all stand for the one device, or one that a program
+// made.
 struct GpuGenerator final : c10::GeneratorImpl {
-  GpuGenerator() : GeneratorImpl(device_zero, DispatchKeySet(DispatchKey::CUDA)) {}
-  void set_current_seed(uint64_t seed) override { gpu_random.start(seed, 0); }
-  void set_offset(uint64_t offset) override { gpu_random.offset = offset; }
-  uint64_t get_offset() const override { return gpu_random.offset; }
-  uint64_t current_seed() const override { return gpu_random.seed; }
+  explicit GpuGenerator(std::shared_ptr<GpuRandom> numbers)
+      : GeneratorImpl(device_zero, DispatchKeySet(DispatchKey::CUDA)), random(std::move(numbers)) {}
+  void set_current_seed(uint64_t seed) override { random->start(seed, 0); }
+  void set_offset(uint64_t offset) override { random->offset = offset; }
+  uint64_t get_offset() const override { return random->offset; }
+  uint64_t current_seed() const override { return random->seed; }
   // a seed that nobody can know
   uint64_t seed() override {
-    gpu_random.is_known = false;
-    return gpu_random.seed;
+    random->is_known = false;
+    return random->seed;
   }
   void set_state(const c10::TensorImpl& state) override {
     TORCH_CHECK(state.numel() == 16 || state.numel() == 8, "RNG state is wrong size");
     const auto* words = static_cast<const uint64_t*>(state.data());
-    gpu_random.start(words[0], state.numel() == 16 ? words[1] : 0);
+    random->start(words[0], state.numel() == 16 ? words[1] : 0);
   }
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
     const auto state = at::empty({16}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
     auto* words = static_cast<uint64_t*>(state.mutable_data_ptr());
-    words[0] = gpu_random.seed;
-    words[1] = gpu_random.offset;
+    words[0] = random->seed;
+    words[1] = random->offset;
     return state.getIntrusivePtr();
   }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>&) override {}
-  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override { return clone(); }
+  c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override {
+    return c10::make_intrusive<GpuGenerator>(random);
+  }
+
+  const std::shared_ptr<GpuRandom> random;
 
  private:
-  GpuGenerator* clone_impl() const override { return new GpuGenerator(); }
+  GpuGenerator* clone_impl() const override {
+    auto copy = std::make_shared<GpuRandom>();
+    copy->start(random->seed, random->offset);
+    copy->is_known = random->is_known.load();
+    return new GpuGenerator(std::move(copy));
+  }
 };
 
 // Numbers that the simulated GPU draws on the host leave the host's own generator as it is: a
@@ -75,8 +88,7 @@ class DrawnByGpu {
   }
 };
 
-// Whether torch.Generator("cuda") is one. Else it is one of the CPU's, which operators that run on
-// the host can draw from.
-inline bool makes_gpu_generators = false;
+// Whether torch.Generator("cuda") is a default one.
+inline bool makes_default_generators = false;
 
 }  // namespace vramcast

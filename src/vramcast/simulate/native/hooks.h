@@ -46,8 +46,9 @@ struct Hooks final : at::CUDAHooksInterface {
     return at::detail::getDefaultCPUGenerator();
   }
   at::Generator getNewGenerator(c10::DeviceIndex) const override {
-    return makes_gpu_generators ? at::make_generator<GpuGenerator>()
-                                : at::detail::createCPUGenerator();
+    return at::make_generator<GpuGenerator>(makes_default_generators
+                                                ? default_random
+                                                : std::make_shared<GpuRandom>());
   }
 };
 

@@ -87,8 +87,10 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
   }
   if (meta.isTensorList()) {
     c10::List<at::Tensor> results;
-    const auto metas = meta.toTensorVector();
-    for (const auto& tensor : metas) {
+    const auto metas = meta.toListRef();
+    results.reserve(metas.size());
+    for (const IValue& item : metas) {
+      const auto& tensor = item.toTensor();
       if (aliased && aliased->isTensor())
         results.push_back(view_of(aliased->toTensor(), tensor));
       else
@@ -104,11 +106,12 @@ static IValue to_result(const IValue& meta, const IValue* aliased, bool writes, 
 // the GPU: then an operator that only writes to a list cannot fail, and takes no memory.
 static bool are_alike(c10::ArrayRef<IValue> arguments) {
   const auto first = arguments[0].toListRef();
+  if (first.empty()) return false;
   for (const auto& argument : arguments) {
-    if (argument.isTensor()) return false;
+    if (argument.isTensor() || argument.isComplexDouble()) return false;
     if (!argument.isList()) continue;
     const auto items = argument.toListRef();
-    if (items.size() != first.size()) return false;
+    if (items.size() != first.size() || items[0].isComplexDouble()) return false;
     for (size_t i = 0; i < items.size() && items[i].isTensor(); ++i) {
       const auto &tensor = items[i].toTensor(), &like = first[i].toTensor();
       if (!tensor.defined() || !tensor.is_cuda() || tensor.layout() != at::kStrided ||
@@ -117,7 +120,23 @@ static bool are_alike(c10::ArrayRef<IValue> arguments) {
         return false;
     }
   }
-  return !first.empty();
+  return true;
+}
+
+// Whether their elements lie one after the other, too: then what is made of each tensor does.
+static bool are_contiguous(c10::ArrayRef<IValue> arguments) {
+  for (const auto& argument : arguments) {
+    if (!argument.isTensorList()) continue;
+    for (const IValue& item : argument.toListRef()) {
+      const auto& tensor = item.toTensor();
+      int64_t stride = 1;
+      for (auto dim = tensor.dim() - 1; dim >= 0; --dim) {
+        if (tensor.stride(dim) != stride) return false;
+        stride *= std::max<int64_t>(tensor.size(dim), 1);
+      }
+    }
+  }
+  return true;
 }
 
 static int32_t (*load_more_meta_kernels)() = nullptr;
@@ -208,11 +227,15 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
   return metas;
 }
 
-// Nothing where it only writes to lists of tensors that are alike.
+// Nothing where it only writes to lists of tensors that are alike; where it makes a list of them, the
+// first one shows what they are like.
 static Metas described_results(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments) {
   static const auto nothing = std::make_shared<const Stack>();
-  return info.updates_list && are_alike(arguments) ? nothing : meta_results(op, info, arguments);
+  if (info.updates_list && are_alike(arguments)) return nothing;
+  if (info.maps_list && are_alike(arguments) && are_contiguous(arguments))
+    return std::make_shared<const Stack>(1, arguments[0]);
+  return meta_results(op, info, arguments);
 }
 
 }  // namespace vramcast

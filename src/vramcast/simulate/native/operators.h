@@ -44,13 +44,14 @@ struct Operator {
   bool is_copy = false;
   bool transposes = false;  // t and transpose
   bool makes_alike = false;  // empty_like and zeros_like
+  bool makes_zero_tensor = false;  // zeros that take no memory: a gradient of nothing
   bool is_host_code = false;
   bool wants_one_device = false;
   bool is_collective = false, waits_for_collective = false;
   const Reduction* reduction = nullptr;
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
-  bool adds_bias = false;
+  bool adds_bias = false, scales = false;  // addmm and _scaled_mm
   bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
   bool fills = false;           // with one number
   int filled_with = -1;         // which argument is that number, or the one for a mask's places
@@ -81,6 +82,7 @@ struct Operator {
   bool counts = false;  // a sum
   bool folds = false;   // a reduction or a scalar product
   bool updates_list = false;  // writes to a list of tensors, as optimizers do, and returns nothing
+  bool maps_list = false;     // returns a list of tensors that are like those of its first
   // factories: which argument is the device, and which the layout
   int device_argument = -1, layout_argument = -1;
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
@@ -234,6 +236,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
   const bool is_like = full_name == "aten::empty_like" || full_name == "aten::zeros_like";
   result.makes_alike = is_like && overload.empty();
+  result.makes_zero_tensor = full_name == "aten::_efficientzerotensor";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);
@@ -246,6 +249,7 @@ static Operator describe(const c10::OperatorHandle& op) {
                     full_name == "aten::upsample_trilinear3d";
   result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
   result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");
+  result.scales = full_name == "aten::_scaled_mm";
   result.is_gemm = gemm_names.count(full_name) > 0;
   result.first_matrix = full_name.find("add") != std::string::npos ? 1 : 0;
   const bool has_kernel =
@@ -259,7 +263,13 @@ static Operator describe(const c10::OperatorHandle& op) {
     result.kind = Kind::redispatch;
   if (has_host_kernel(op)) result.kind = Kind::run_on_host;
   const auto& arguments = schema.arguments();
-  result.updates_list = full_name.rfind("aten::_foreach_", 0) == 0 && schema.returns().empty();
+  const bool is_of_lists = full_name.rfind("aten::_foreach_", 0) == 0;
+  result.updates_list = is_of_lists && schema.returns().empty();
+  static const std::unordered_set<std::string> by_element = {
+      "add",  "sub", "mul", "div",     "addcmul", "addcdiv",    "lerp", "maximum",
+      "sqrt", "neg", "abs", "minimum", "sign",    "reciprocal", "exp"};
+  result.maps_list = is_of_lists && !schema.returns().empty() &&
+                     by_element.count(schema.name().substr(strlen("aten::_foreach_")));
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto* alias = arguments[i].alias_info();
     if (alias && alias->isWrite()) {

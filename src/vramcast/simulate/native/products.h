@@ -14,10 +14,11 @@ static bool needs_dense_copy(const at::Tensor& matrix) {
          !matrix.is_contiguous();
 }
 
-// A product with a bias (one row, added by the kernel itself) goes through cuBLASLt. From torch
-// 2.15 on so does a product of a single row, and one with a matrix that is added in half precision.
+// A product of scaled numbers, or with a bias (one row, added by the kernel itself), goes through
+// cuBLASLt. From torch 2.15 on so does one of a single row, and one with a matrix that is added in
+// half precision.
 static bool uses_lt(const Operator& info, c10::ArrayRef<c10::IValue> arguments) {
-  if (!info.adds_bias) return false;
+  if (!info.adds_bias) return info.scales;
   const auto& bias = arguments[0].toTensor();
   const auto& left = arguments[1].toTensor();
   const auto& right = arguments[2].toTensor();

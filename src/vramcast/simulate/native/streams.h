@@ -46,8 +46,9 @@ struct Event {
   int64_t last_launch = 0;  // that must have finished
   int64_t stream = 0, num_works = 0;  // where it was recorded: work.h
 };
-// work.h counts what was done, and notes where one stream waits for another.
+// work.h counts what was done, and notes where one stream, or the host, waits for another.
 inline std::atomic<int64_t> num_works = 0;
+inline constexpr int64_t the_host = -1;
 inline void (*note_wait)(int64_t waiting, int64_t for_stream, int64_t num_works) = nullptr;
 
 // A launch takes about ten microseconds, and time does not stand still.
@@ -107,17 +108,9 @@ class Streams {
     all_finished_ = ++position_;
   }
   // The host waits until the GPU has come to an event, to the end of a stream, or has done all.
-  // That passes time on both, which matters only where memory depends on it.
-  void wait_on_host(const Event& event) { wait_for_launch(event.last_launch); }
-  void wait_on_host(int64_t stream) {
-    int64_t last = 0;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      last = last_launch_[stream];
-    }
-    wait_for_launch(last);
-  }
-  void wait_on_host() { wait_for_launch(num_launches_); }
+  void wait_on_host(const Event& event) { wait_for_launch(event.last_launch, event.stream); }
+  void wait_on_host(int64_t stream) { wait_for_launch(last_launch(stream), stream); }
+  void wait_on_host() { wait_for_launch(num_launches_, current_stream()); }
 
   // The memory of an allocation is given back, but these streams may still use it.
   void free_later(int64_t id, const std::set<int64_t>& used_on) {
@@ -158,7 +151,13 @@ class Streams {
   }
 
  private:
-  void wait_for_launch(int64_t last) {
+  int64_t last_launch(int64_t stream) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return last_launch_[stream];
+  }
+  // An event that lies behind the last launch is taken to be over: what it waits for is unknown.
+  void wait_for_launch(int64_t last, int64_t stream) {
+    if (note_wait && last >= last_launch(stream)) note_wait(the_host, stream, num_works);
     if (has_freed_later_) ask(last);
   }
   void ask(int64_t num_waited_for) {

@@ -100,8 +100,12 @@ static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
 static void begin_values(const at::Tensor& tensor, bool draws) {
   auto* block = block_of(tensor);
   const bool may = draws ? may_be_drawn(tensor) : may_carry_values(tensor);
-  if (block && !block->values.defined() && is_whole(tensor) && may) {
+  // of integers also a part, as in set_values()
+  const bool is_begun = is_whole(tensor) ||
+                        (!draws && c10::isIntegralType(tensor.scalar_type(), false));
+  if (block && !block->values.defined() && is_begun && may) {
     block->values = host_bytes(block->num_bytes);
+    if (!is_whole(tensor)) fill_with_typical(*block, tensor);
     block->drawn = draws && c10::isFloatingType(tensor.scalar_type());
   }
 }

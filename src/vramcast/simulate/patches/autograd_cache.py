@@ -36,7 +36,7 @@ def apply(patcher: Patcher) -> None:
         found = lookup(key, *arguments, **options)
         if found is None:
             done = gpu.compilations or Compilations()
-            begins[key] = gpu.device.num_allocations(), len(done.spans)
+            begins[key] = gpu.device.num("allocations"), len(done.spans)
         elif (file := _file(key)).exists():
             allocate_again(gpu, json.loads(read_text(file)))
         return found
@@ -48,7 +48,7 @@ def apply(patcher: Patcher) -> None:
         end = _end(gpu, first, span)
         if gpu.was_timed and end is not None:
             return None
-        if events := allocated_between(gpu, first, end or gpu.device.num_allocations() + 1):
+        if events := allocated_between(gpu, first, end or gpu.device.num("allocations") + 1):
             write_atomically(_file(key), json.dumps(events))
         return save(key, *arguments, **options)
 

@@ -1,7 +1,6 @@
 """A backward pass returns only when autograd's thread has let go of its last tensors.
 
-Why: autograd's device thread first reports the end, then drops what it holds. On a busy machine the
-next step may have begun by then, and two simulations would free memory at different times.
+Why: autograd's device thread first reports the end, then drops what it holds.
 How: on Linux the state of every thread can be read. Elsewhere nothing is waited for.
 Versions: torch 2.10 to 2.15; they name these threads pt_autograd_0 and so on.
 """

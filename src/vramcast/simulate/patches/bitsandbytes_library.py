@@ -1,8 +1,7 @@
 """bitsandbytes finds a compiled library, whose functions do nothing.
 
 Why: the real one needs CUDA's libraries and a GPU. What it is given to fill is allocated by Python
-code of bitsandbytes, which runs. Pages that a paged optimizer shares with the host are the host's:
-they are not torch's allocator's on a GPU either.
+code of bitsandbytes, which runs. Pages that a paged optimizer shares with the host are the host's.
 Versions: bitsandbytes 0.45 to 0.50.
 """
 

@@ -1,7 +1,7 @@
 """L-BFGS notes each call of its closure among the works of a step, and goes on as long as it may.
 
-Why: how often it calls depends on values. Once a run has converged, it calls once: the least that
-a step may take is that of one call. Before that, every call adds to the history that it keeps.
+Why: how often it calls depends on values. Once a run has converged, it calls once.
+Before that, every call adds to the history that it keeps.
 Versions: torch 2.10 to 2.15.
 """
 

@@ -15,7 +15,7 @@ LIBRARY = "torch"
 
 def apply(patcher: Patcher) -> None:
     library = patcher.gpu.device.library
-    library.vramcast_make_gpu_generators(True)
+    library.vramcast_make_default_generators(True)
     generators = tuple(torch.Generator("cuda") for _ in range(patcher.gpu.num_devices))
-    library.vramcast_make_gpu_generators(False)
+    library.vramcast_make_default_generators(False)
     patcher.put(torch.cuda, "default_generators", generators)

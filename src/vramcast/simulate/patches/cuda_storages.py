@@ -2,8 +2,6 @@
 
 Why: a build of torch without CUDA does not know their device. With this, copy.deepcopy, torch.load
 and libraries that work on storages, such as FSDP, run torch's own code.
-How: torch makes a storage with any allocator that it is given by its address. Large storages of the
-host take memory only where they are written: what comes from the simulated GPU is not known.
 Versions: torch 2.10 to 2.15.
 """
 

@@ -2,8 +2,7 @@
 
 Why: there is no GPU to launch them on. Everything else stays Inductor's own: which buffers its code
 takes and frees, how many configurations a kernel has, and what it allocates to time them at the
-first launch. What it writes is kept in a folder of our own, without timings, which a first run does
-not have.
+first launch.
 Versions: torch 2.10 to 2.15.
 """
 

@@ -1,8 +1,7 @@
 """Inductor compiles in this process, and keeps what it compiles in a folder of our own.
 
-Why: its worker processes would compile Triton kernels, of which nothing is needed here. The results
-are no use to a real run, and those of a real run none here. Timings are not kept: a first run on a
-GPU has none.
+Why: its worker processes would compile Triton kernels, of which nothing is needed here. Timings are
+not kept: a first run on a GPU has none.
 Versions: torch 2.10 to 2.15.
 """
 

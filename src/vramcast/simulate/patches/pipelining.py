@@ -2,9 +2,8 @@
 
 Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
 they send. One rank is simulated: the others vote as it does, and gradients that come back have the
-shapes of what was sent. What comes from the stage before must be said by the program, or have the
-shape of what an earlier stage of this rank sends.
-Versions: torch 2.10 to 2.15; up to 2.11 there is no vote.
+shapes of what was sent.
+Versions: torch 2.10 to 2.15; up to 2.11 without a vote, from 2.15 on by an all_reduce.
 """
 
 from __future__ import annotations
@@ -50,15 +49,11 @@ def apply(patcher: Patcher) -> None:
         )
         return sent[max(sent)]
 
-    if not hasattr(kind, "_warmup_forward_vote"):
+    if hasattr(kind, "_shape_inference"):
         _without_vote(patcher, kind, sent, shapes_before)
         return
-    vote = kind._warmup_forward_vote
-
-    def forward_vote(self: Any, has_backward: bool, received_acc: Any = None) -> Any:
-        mine = vote(self, has_backward, received_acc)
-        is_dynamic = stages.InferenceMode.needs_dynamic(self._user_meta, has_backward)
-        return mine.fill_(int(not is_dynamic))
+    if hasattr(kind, "_warmup_forward_vote"):
+        _vote_alone(patcher, kind, stages.InferenceMode)
 
     def send_meta(self: Any, meta: Any, to_stage: int) -> None:
         if to_stage > self.stage_index:
@@ -70,10 +65,19 @@ def apply(patcher: Patcher) -> None:
         metas = stages._derive_grad_metas(self._stage_meta.outputs)
         return stages._StageBackwardMeta(backward_metas=metas)
 
-    patcher.put(kind, "_warmup_forward_vote", forward_vote)
-    patcher.put(kind, "_warmup_backward_result", lambda self, received_result=None: received_result)
     patcher.put(kind, "_recv_meta", receive_meta)
     patcher.put(kind, "_send_meta", send_meta)
+
+
+def _vote_alone(patcher: Patcher, kind: Any, modes: Any) -> None:
+    vote = kind._warmup_forward_vote
+
+    def forward_vote(self: Any, has_backward: bool, received_acc: Any = None) -> Any:
+        mine = vote(self, has_backward, received_acc)
+        return mine.fill_(int(not modes.needs_dynamic(self._user_meta, has_backward)))
+
+    patcher.put(kind, "_warmup_forward_vote", forward_vote)
+    patcher.put(kind, "_warmup_backward_result", lambda self, received_result=None: received_result)
 
 
 def _without_vote(patcher: Patcher, kind: Any, sent: dict[int, Any], shapes_before: Any) -> None:

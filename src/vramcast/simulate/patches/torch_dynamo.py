@@ -2,7 +2,6 @@
 
 Why: optimizers import it to switch it off, and the import takes longer than most predictions.
 Functions that were decorated before are decorated again by the real module.
-Undo: none is needed, because the placeholder becomes the real module when it is used.
 Versions: torch 2.10 to 2.15.
 """
 
