@@ -299,7 +299,7 @@ def test_a_history_is_a_trace_with_its_steps_and_emptied_caches(machine: Machine
     assert machine.recording[0] == {
         "max_entries": 4_000_000,
         "stacks": "python",
-        "context": "all",
+        "context": "alloc",
         "clear_history": True,
     }
     assert machine.recording[1] == {"enabled": None}

@@ -78,5 +78,5 @@ def period_of_streams(
                 if must_wait:
                     host = max(host, stream.end) + wait
             number += 1
-        before, last = last, max(host, *(each.end for each in streams.values()))
+        before, last = last, max([host, *(each.end for each in streams.values())])
     return last - before
