@@ -102,6 +102,13 @@ def test_both_replays_agree_after_every_event(
             assert one == other, field.name
 
 
+def test_of_a_part_of_a_run_what_is_held_after_it_is_left_alone(library: ctypes.CDLL) -> None:
+    later = {10**12: 7}
+    whole = {"events": np.array([1, -1]), "sizes": np.array([512]), "settings": AllocatorSettings()}
+    compiled.use(library)
+    assert replay(**whole, held_until=later).reserved_bytes.tolist() == [2 * MIB] * 2
+
+
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(
     st.integers(0, 2**32).map(run),

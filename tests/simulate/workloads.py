@@ -154,11 +154,11 @@ def convolution() -> Callable[[], Any]:
 
 def transforms_to_frequencies() -> Callable[[], Any]:
     """Each transform has the shape that it has on the host, and gradients pass through it."""
-    scale = nn.Parameter(torch.ones(8, 4, 32, 48, device="cuda"))
+    scale = nn.Parameter(torch.ones(8, 4, 32, 44, device="cuda"))
     model = nn.ParameterList([scale])
     transforms: list[Callable[[torch.Tensor], torch.Tensor]] = [
         torch.fft.rfft2,
-        lambda x: torch.fft.irfft2(torch.fft.rfft2(x), s=(32, 48)),
+        lambda x: torch.fft.irfft2(torch.fft.rfft2(x), s=(32, 44)),
         torch.fft.fft,
         torch.fft.ifftn,
         lambda x: torch.fft.rfftn(x.transpose(1, 3)),
@@ -173,7 +173,7 @@ def transforms_to_frequencies() -> Callable[[], Any]:
             total = total + result.abs().mean()
         return total
 
-    return steps(model, loss, (8, 4, 32, 48))
+    return steps(model, loss, (8, 4, 32, 44))
 
 
 def factorises_matrices() -> Callable[[], Any]:

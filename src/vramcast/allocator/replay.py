@@ -230,7 +230,9 @@ def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | 
 
     if len(run.keys) and np.asarray(run.keys).dtype.kind != "i":
         return None
-    releases = sorted((index, number) for number, index in run.held_until.items())
+    # of a part of a run, what comes after it is not there
+    held = ((number, index) for number, index in run.held_until.items() if number <= len(run.sizes))
+    releases = sorted((index, number) for number, index in held)
     return compiled.replay(
         np.asarray(run.events, np.int64),
         np.asarray(run.sizes, np.int64),
