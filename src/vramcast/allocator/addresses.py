@@ -10,8 +10,6 @@ of its first convolution is there, take units for themselves. NCCL, when it star
 that there are (seen under DistributedDataParallel).
 """
 
-from __future__ import annotations
-
 from bisect import insort
 
 UNIT_BYTES = 2 << 20

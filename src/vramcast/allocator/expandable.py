@@ -4,8 +4,6 @@ Growing fills the lowest addresses at which the request fits and uses free memor
 hole. Releasing gives back every granule that is wholly free, also in the middle of the range.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 
 from vramcast.allocator.blocks import FREE, IN_USE, UNMAPPED, DeviceMemory, Pool, Span, round_up

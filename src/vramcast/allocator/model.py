@@ -5,8 +5,6 @@ there is none the allocator, in this order: collects garbage if told to, takes a
 the device, releases oversized cached blocks, releases everything cached (a retry), and gives up.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Hashable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What predict and max-batch show below a no: some changes that make it fit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

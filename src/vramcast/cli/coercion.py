@@ -4,8 +4,6 @@ typer from 0.29 on imports pydantic to read any option, which takes as long as a
 command's start. Here only text that must become something else goes that way.
 """
 
-from __future__ import annotations
-
 import contextlib
 from typing import Any
 

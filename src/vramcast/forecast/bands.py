@@ -1,7 +1,5 @@
 """Which part of the timeline is build, forward, backward, optimizer, evaluation, saving."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How fast GPUs talk to each other, inside a machine and between machines: read from links.toml."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The line that the process was started with is predicted in a worker process, on 
 Inside of that simulated run, and under vramcast's own commands, nothing is forecast.
 """
 
-from __future__ import annotations
-
 import os
 import pkgutil
 import sys

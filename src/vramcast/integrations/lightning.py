@@ -3,8 +3,6 @@
 trainer = Trainer(..., callbacks=[VramForecast(gpu="rtx-4090", if_too_large="raise")])
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from vramcast.integrations.forecasting import RunForecast, base_class

@@ -1,7 +1,5 @@
 """`vramcast.diff`: two traces lined up, or two predictions, measurements or workloads compared."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Mapping

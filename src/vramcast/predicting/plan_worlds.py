@@ -1,7 +1,5 @@
 """A plan on several numbers of GPUs: what is asked for, and what GPUs do together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product

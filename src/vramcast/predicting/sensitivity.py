@@ -1,7 +1,5 @@
 """`vramcast.sensitivity`: how the peak moves with each whole-number knob of a workload."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

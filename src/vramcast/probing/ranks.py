@@ -1,8 +1,6 @@
 """A trial of a program that torchrun starts several times: each process on a GPU of its own, all at
 once, and one record of them."""
 
-from __future__ import annotations
-
 import os
 import socket
 import time

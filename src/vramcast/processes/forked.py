@@ -3,8 +3,6 @@
 For code that changes its process for good, such as a user's whole program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

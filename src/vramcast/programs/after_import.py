@@ -1,7 +1,5 @@
 """Calls a function once a module was imported, whenever the program does that."""
 
-from __future__ import annotations
-
 import importlib.abc
 import importlib.util
 import sys

@@ -4,8 +4,6 @@ So `axolotl train`, `tune run` and `deepspeed` lead to the training program, wit
 the environment that they give it. Of several processes one is run.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

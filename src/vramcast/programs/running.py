@@ -1,7 +1,5 @@
 """Runs a program as Python would: its arguments, its folder, its name `__main__`."""
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import io

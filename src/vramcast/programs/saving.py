@@ -5,8 +5,6 @@ real one. Files of torch.save and safetensors go into a scratch folder, which is
 A folder that it makes for weights is removed: a later training would take it for a checkpoint.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib

@@ -1,7 +1,5 @@
 """The folder for weights that a program saves. Those of killed commands go with the next one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -4,8 +4,6 @@ They do it through their own callbacks: Hugging Face's Trainer and all that is m
 sentence-transformers), Lightning's, and ignite's engines.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

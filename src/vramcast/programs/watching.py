@@ -5,8 +5,6 @@ step. Where several optimizers take turns, the one that steps most often does. A
 optimizer of torch is counted by its backward passes.
 """
 
-from __future__ import annotations
-
 import threading
 import weakref
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ On the first pass an optimizer's `step` does nothing, and `zero_grad` clears onl
 update has used. Not covered: workloads that set gradients to None by hand.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A workload that was simulated, simulated again under another rule, for a second answer."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from random import Random

@@ -3,8 +3,6 @@
 A condition of which one answer leads straight to a `raise` is a check, and holds in a healthy run.
 """
 
-from __future__ import annotations
-
 import dis
 from bisect import bisect_right
 from collections.abc import Iterator

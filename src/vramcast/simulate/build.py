@@ -1,7 +1,5 @@
 """Compiles the simulated device, once for each torch version, and keeps it in the user's cache."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

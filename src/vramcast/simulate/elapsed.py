@@ -2,8 +2,6 @@
 memory is given back when a clock says so.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 from vramcast.forecast.timing.kernels import kernel_time

@@ -1,7 +1,5 @@
 """The GPU that is simulated, as the patches and the kernels see it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ or infinite; checks hold. Loops that wait for a value end: in a `while` loop the
 then the answers turn round, and at last the program is stopped with the line of the loop.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from types import CodeType, FrameType

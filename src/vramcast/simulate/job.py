@@ -1,7 +1,5 @@
 """A workload that is to be simulated, often at several sizes, and what all its answers have."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress

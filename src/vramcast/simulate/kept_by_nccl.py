@@ -6,8 +6,6 @@ future instead. Then a thread of the group, which looks ten times a second, noti
 collective has ended, and the next collective lets the tensors go.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How many registers a Triton kernel takes: compiling it for a GPU needs none."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

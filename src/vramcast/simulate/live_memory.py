@@ -2,8 +2,6 @@
 torch.OutOfMemoryError at the capacity.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Where an allocation came from: the line of the user's program and the module that was running."""
 
-from __future__ import annotations
-
 import os
 import threading
 import weakref

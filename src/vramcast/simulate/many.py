@@ -4,8 +4,6 @@ Every simulation has a process of its own, forked from one that has imported tor
 the node of a cluster. Answers that a folder holds are not made again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json

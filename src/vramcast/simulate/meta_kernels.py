@@ -4,8 +4,6 @@ They are slower than those in C++, which stay, and a quarter of torch's import t
 operator has no other, or a program imports what builds on them.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.machinery

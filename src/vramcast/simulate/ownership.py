@@ -1,7 +1,5 @@
 """Recognises parameters, buffers, gradients and optimizer state from what a program does."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Replaces functions and classes of torch and other libraries, and puts the originals back."""
 
-from __future__ import annotations
-
 from typing import Any, Self
 
 from vramcast.simulate.gpu import SimulatedGpu

@@ -1,7 +1,5 @@
 """The worker's part of `vramcast plan`: the batch of every sequence length on one GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any

@@ -4,8 +4,6 @@ On a real GPU they take time on the host between two operators. A count is the s
 seconds would not be.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -1,7 +1,5 @@
 """A recording on the simulated GPU: marks where steps begin, and describes what was recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A long step that does what the step before did stands for those that would come after it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Simulates workloads, each in a process of its own; many fork from one that has torch."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import os

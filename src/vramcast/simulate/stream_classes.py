@@ -5,8 +5,6 @@ without CUDA, and asks the driver in one with it. torch.Stream and torch.Event t
 Programs may import these classes by name, so this is done before any of them runs.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 from typing import Any

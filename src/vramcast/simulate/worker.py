@@ -1,7 +1,5 @@
 """The task that simulates a workload, in a process in which the device is loaded before torch."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ up to 2.11 a thread keeps one of cuBLAS and one of cuBLASLt from its first produ
 from 2.12 on they share that of cuBLAS; from 2.15 on each product takes its own and gives it back.
 """
 
-from __future__ import annotations
-
 import os
 
 from vramcast.errors import UsageError

@@ -1,7 +1,5 @@
 """`vramcast.advise`: what would save memory, by how much, and what it costs. No GPU needed."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import time

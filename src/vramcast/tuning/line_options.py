@@ -4,8 +4,6 @@ Known are the options of Hugging Face's Trainer, of torchtune and litgpt, and th
 declares itself, with argparse.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

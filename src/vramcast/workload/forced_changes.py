@@ -4,8 +4,6 @@ workload that has none.
 Nothing of the program is edited: torch's own hooks, and two of its methods.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections.abc import Callable, Iterator

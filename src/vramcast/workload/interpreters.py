@@ -1,7 +1,5 @@
 """The interpreter that a launch line names: vramcast must be installed there too."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

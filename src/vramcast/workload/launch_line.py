@@ -4,8 +4,6 @@
 {name}.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

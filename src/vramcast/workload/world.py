@@ -1,7 +1,5 @@
 """Several GPUs: how many processes there are, which are simulated, and what each is told."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Seconds of a collective among GPUs, and how many bytes each of them sends: by NCCL's algorithms
 and the data sheets of what connects them."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

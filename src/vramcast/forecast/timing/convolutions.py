@@ -4,8 +4,6 @@ cuDNN's choice among its kernels is not published. The factor's logarithm is a s
 over recorded convolutions by how like they are: a Gaussian process.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -1,8 +1,6 @@
 """Seconds of factorizations and triangular systems, as recorded up to 4,096 columns, which follow
 each other. Several are done side by side where cuSOLVER has kernels for it."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

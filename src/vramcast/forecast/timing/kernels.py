@@ -1,8 +1,6 @@
 """Seconds a kernel takes on a GPU: products by their tiles, attention and convolutions by their
 work, all others by their bytes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

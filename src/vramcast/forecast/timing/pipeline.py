@@ -1,8 +1,6 @@
 """The time of one step: the host launches kernel after kernel, the GPU works them off; each waits
 for the other only where it must."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 

@@ -1,8 +1,6 @@
 """A GPU that would need more power than it may have lowers its clock: in a long run, kernels bound
 by arithmetic take longer than one by one."""
 
-from __future__ import annotations
-
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Power

@@ -5,8 +5,6 @@ A fraction carries over to other GPUs, whose data sheets are in gpus.py. benchma
 makes the table from recordings.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from importlib import resources

@@ -5,8 +5,6 @@ time is reads that follow each other: each thread's own, and then those of the b
 which adds up the sums of all others.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """The time of a step that runs on several streams: each works off what it was given, and waits for
 another where the program says so. Collectives go on beside the kernels."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict, deque
 

@@ -1,7 +1,5 @@
 """One convolution, as cuDNN sees it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

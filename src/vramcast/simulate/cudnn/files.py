@@ -1,7 +1,5 @@
 """Where cuDNN's library is installed, and the cuBLAS that it looks for."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from itertools import product

@@ -4,8 +4,6 @@ benchmarks/convolutions/record_plans.py recorded them. Where cuDNN chooses anoth
 than without, it was always one of these (in 33,318 plans).
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

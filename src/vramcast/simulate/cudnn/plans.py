@@ -1,7 +1,5 @@
 """The kernels that cuDNN would choose for a convolution, in its order, as torch asks for them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache

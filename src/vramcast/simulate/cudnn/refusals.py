@@ -4,8 +4,6 @@ cuDNN orders its kernels before it looks which of them can run here. Its log goe
 memory, and is switched on only while it is asked.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

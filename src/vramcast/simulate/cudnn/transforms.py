@@ -1,7 +1,5 @@
 """Workspaces of convolutions by Fourier transforms in fp32, as recorded on an H200."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

@@ -3,8 +3,6 @@
 To add one, write the function in the fitting file, or in a new file that is imported here.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import inspect

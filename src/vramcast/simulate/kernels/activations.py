@@ -1,7 +1,5 @@
 """Dropout, softmax and log-sigmoid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 The choice follows sdp_utils.cpp in torch's native/transformers/cuda.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

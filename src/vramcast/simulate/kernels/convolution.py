@@ -1,7 +1,5 @@
 """Convolutions: which library torch chooses, and the copies and the workspace it takes."""
 
-from __future__ import annotations
-
 import math
 import threading
 from collections.abc import Sequence

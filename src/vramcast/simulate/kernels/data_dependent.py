@@ -3,8 +3,6 @@
 Known contents are used. Unknown ones are assumed, and the assumption is noted.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

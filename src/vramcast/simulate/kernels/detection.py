@@ -1,7 +1,5 @@
 """Operators of torchvision."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

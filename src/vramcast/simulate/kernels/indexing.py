@@ -1,7 +1,5 @@
 """Embedding, indexing and their gradients: sorts of the indices and partial sums per segment."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """Factorisations by cuSOLVER: they succeed, and take what they took on an H200 with torch 2.11
 (tests/recordings/h200-torch-2.11-cusolver.jsonl.gz)."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Losses whose CUDA kernels allocate more than their result."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Layer, RMS, group and batch normalisation."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

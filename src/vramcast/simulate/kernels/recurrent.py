@@ -1,7 +1,5 @@
 """nn.LSTM, nn.GRU and nn.RNN by cuDNN; nn.GRUCell and nn.LSTMCell, a fused kernel each."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

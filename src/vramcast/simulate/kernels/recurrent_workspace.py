@@ -5,8 +5,6 @@ one to five layers, with and without dropout. Of 1,960 with packed samples all b
 bytes, of 366 whose samples are equally long all but 3 within 256 (benchmarks/libraries).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 MIB = 1 << 20

@@ -1,7 +1,5 @@
 """Operators made of other kernels, and grouped products; reductions are in native/reductions.h."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ Memory is freed with the last reference, as in C++: the order of `del` is part o
 A function is given the arguments that it names, as in torch's schema or ARGUMENT_NAMES.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

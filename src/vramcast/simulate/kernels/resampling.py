@@ -1,7 +1,5 @@
 """Pictures of other sizes: the kernels want dense tensors, and copy others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sorts, scans and random permutations: scratch memory of the library CUB."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

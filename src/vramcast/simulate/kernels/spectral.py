@@ -1,7 +1,5 @@
 """Fourier transforms by cuFFT: the copies that torch makes around them, and cuFFT's work area."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Operators that allocate nothing on the GPU and have no Meta kernel that says so."""
 
-from __future__ import annotations
-
 from vramcast.simulate.kernels.registry import kernel
 
 

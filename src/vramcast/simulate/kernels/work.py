@@ -1,7 +1,5 @@
 """What the kernels written in Python compute and move: floating-point operations and bytes."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 from collections.abc import Mapping, Sequence

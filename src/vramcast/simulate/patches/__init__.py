@@ -5,8 +5,6 @@ in LIBRARY, and `apply(patcher)`, which replaces attributes with `patcher.put`; 
 later. It is called once the library is imported.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterator

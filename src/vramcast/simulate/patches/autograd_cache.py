@@ -5,8 +5,6 @@ where the backward pass was timed, which is compiled later, nothing is kept.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterable

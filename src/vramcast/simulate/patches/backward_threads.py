@@ -5,8 +5,6 @@ How: on Linux the state of every thread can be read. Elsewhere nothing is waited
 Versions: torch 2.10 to 2.15; they name these threads pt_autograd_0 and so on.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -5,8 +5,6 @@ code of bitsandbytes, which runs. Pages that a paged optimizer shares with the h
 Versions: bitsandbytes 0.45 to 0.50.
 """
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from typing import Any

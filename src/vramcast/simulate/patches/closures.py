@@ -5,8 +5,6 @@ Before that, every call adds to the history that it keeps.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import ctypes
 import inspect
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Why: torch.compile passes it to the code of checkpointed parts; without CUDA the
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import torch
 
 from vramcast.simulate.patching import Patcher

@@ -6,8 +6,6 @@ and does the same work again.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager

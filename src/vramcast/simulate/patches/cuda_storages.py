@@ -5,8 +5,6 @@ and libraries that work on storages, such as FSDP, run torch's own code.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -5,8 +5,6 @@ Why: they ask torch._C, where a build without CUDA has nothing for them. An answ
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

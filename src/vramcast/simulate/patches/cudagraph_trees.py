@@ -6,8 +6,6 @@ it is replayed: it runs again in the memory it has, and the host launches nothin
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

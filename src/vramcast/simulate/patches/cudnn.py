@@ -4,8 +4,6 @@ Why: these functions look at how torch was built and do not ask the device.
 Versions: torch 2.10 to 2.15; cuDNN 9.19 is what 2.11 is built with for CUDA.
 """
 
-from __future__ import annotations
-
 import importlib
 
 import torch

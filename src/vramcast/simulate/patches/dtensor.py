@@ -5,8 +5,6 @@ seconds for a step with 580 parameters, 25 went there. The answer is the same fo
 Versions: torch 2.13; others do not have this function.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from vramcast.simulate.patching import Patcher

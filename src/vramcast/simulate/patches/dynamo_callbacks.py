@@ -4,8 +4,6 @@ Why: Inductor times kernels while it compiles. A second run finds them in its ca
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import sys
 from contextlib import ExitStack
 from typing import Any

@@ -4,8 +4,6 @@ Why: in a build of torch without CUDA it has no function for that.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -4,8 +4,6 @@ Why: a run that compiles again and again is slow, and each compilation may alloc
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -7,8 +7,6 @@ Undo: none is needed, because only simulations import it.
 Versions: flash-attn 2.6 to 2.8.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 from importlib.machinery import ModuleSpec

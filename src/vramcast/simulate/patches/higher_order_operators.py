@@ -5,8 +5,6 @@ none for this key. The operators that they call are simulated.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ first launch.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import math

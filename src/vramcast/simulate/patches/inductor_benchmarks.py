@@ -5,8 +5,6 @@ kernel of several is best.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

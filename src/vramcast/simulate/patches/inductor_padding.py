@@ -4,8 +4,6 @@ Why: Inductor times both ways with tensors of their sizes, and keeps the answer 
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Any

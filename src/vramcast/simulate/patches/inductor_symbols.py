@@ -4,8 +4,6 @@ Why: a build of torch without CUDA lacks the function that it allocates with, an
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

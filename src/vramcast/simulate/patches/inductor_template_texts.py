@@ -4,8 +4,6 @@ Why: reading them when Inductor is imported takes half a second, and most progra
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from functools import cached_property

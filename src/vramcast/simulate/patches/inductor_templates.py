@@ -4,8 +4,6 @@ Why: how fast a template is cannot be said without a GPU. What timing them alloc
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -4,8 +4,6 @@ Why: it goes by the contents of torch's files, and reading them takes a quarter 
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 

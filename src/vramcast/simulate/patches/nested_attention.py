@@ -6,8 +6,6 @@ strided layout, whose attention is not modelled: it takes its other way.
 Versions: torch 2.10 to 2.13.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

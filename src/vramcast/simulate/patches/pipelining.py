@@ -6,8 +6,6 @@ shapes of what was sent.
 Versions: torch 2.10 to 2.15; up to 2.11 without a vote, from 2.15 on by an all_reduce.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch.distributed as dist

@@ -5,8 +5,6 @@ GPU; until then its work on the host is not simulated.
 Versions: Python 3.11 to 3.14.
 """
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

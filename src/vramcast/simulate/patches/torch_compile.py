@@ -6,8 +6,6 @@ while nothing else needs them yet, as libraries do when they are imported, waits
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 import functools
 import gc
 import importlib.util

@@ -5,8 +5,6 @@ always finished.
 Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -6,8 +6,6 @@ are not known on the simulated GPU. What was started asynchronously has ended, w
 Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

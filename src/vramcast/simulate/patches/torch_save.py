@@ -5,8 +5,6 @@ have the size of the real ones and can be loaded; their tensors are zeros.
 Versions: torch 2.10 to 2.15.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

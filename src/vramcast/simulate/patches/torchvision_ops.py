@@ -6,8 +6,6 @@ loaded: its operators are declared here.
 Versions: torchvision 0.25 to 0.29.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ a real GPU stays reserved after the first use of an autotuned kernel.
 Versions: triton 3.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -5,8 +5,6 @@ their kernels; without a GPU it raises an error.
 Versions: triton 3.
 """
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 from typing import Any

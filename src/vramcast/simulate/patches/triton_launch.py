@@ -6,8 +6,6 @@ the answer says so.
 Versions: triton 3.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -5,8 +5,6 @@ file, and there are more than a hundred of them in the libraries that torch.comp
 Versions: triton 3.
 """
 
-from __future__ import annotations
-
 import inspect
 import linecache
 import sys

@@ -5,8 +5,6 @@ second. Nothing is compiled by it here.
 Versions: triton 3.
 """
 
-from __future__ import annotations
-
 import sys
 
 from vramcast.simulate.patching import Patcher

@@ -4,8 +4,6 @@ Why: without a GPU a wheel without compiled code is installed.
 Versions: xformers 0.0.29 to 0.0.35.
 """
 
-from __future__ import annotations
-
 import sys
 
 from vramcast.simulate.patching import Patcher

@@ -5,8 +5,6 @@ its name to LAUNCHERS. `so_far` is what was read before it, such as variables of
 `read` returns a Program. A launcher that starts another one calls `read_line` with the rest.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

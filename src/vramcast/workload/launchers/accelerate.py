@@ -1,7 +1,5 @@
 """`accelerate launch [options] FILE`, with its configuration file."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`srun`, `mpirun` and their like: the line behind them, as one of the processes they start."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

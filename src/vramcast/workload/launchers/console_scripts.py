@@ -1,8 +1,6 @@
 """Commands that a package installs, such as `tune run` and `litgpt pretrain`: they are files in
 Python."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`uv run`, `conda run` and their like: the line behind them, in the interpreter they choose."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

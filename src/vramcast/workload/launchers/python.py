@@ -1,7 +1,5 @@
 """`python FILE`, `python -m MODULE`, the interpreter's own flags, and a bare `FILE.py`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A script of a shell is not run: the one line in it that starts the training is."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`torchrun [options] FILE` and `torchrun -m MODULE`: one of its processes is run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import replace

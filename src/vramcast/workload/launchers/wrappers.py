@@ -1,7 +1,5 @@
 """`timeout`, `nice`, `nohup` and their like: the line behind them is what is run."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 
