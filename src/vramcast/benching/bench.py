@@ -20,7 +20,7 @@ from vramcast.hardware.environment import require_package
 from vramcast.predicting.max_batch import max_batch
 from vramcast.probing.trial import device_named
 from vramcast.processes.progress import Report, ignore
-from vramcast.records.bench import BenchTrial, Comparison, Protocol, TrainedRun
+from vramcast.records.bench import BenchTrial, Comparison, DataIdentity, Protocol, TrainedRun
 from vramcast.records.measurement import Device
 from vramcast.records.store import LOCK_SECONDS
 from vramcast.workload import parse_reference
@@ -83,17 +83,7 @@ def bench(
     ) as machine:
         trials = []
         for name, knobs in chosen:
-            trial = BenchTrial(
-                model=name,
-                knobs=knobs,
-                model_hash=parse_reference(name).file_hash(),
-                protocol=rules,
-                protocol_hash=rules.hash,
-                seed=rules.seed,
-                data=identity,
-                device=train_on,
-                batch_size=1,
-            )
+            trial = _trial(name, knobs, rules, identity, train_on)
             trial = with_batch_size(trial, machine.gpu)
             trials += [replace(trial, seed=seed) for seed in numbers]
         return run_trials(
@@ -109,6 +99,23 @@ def bench(
             force=force,
             progress=progress,
         )
+
+
+def _trial(
+    name: str, knobs: dict[str, str], rules: Protocol, data: DataIdentity, device: Device
+) -> BenchTrial:
+    """With the protocol's seed, and no batch size yet."""
+    return BenchTrial(
+        model=name,
+        knobs=knobs,
+        model_hash=parse_reference(name).file_hash(),
+        protocol=rules,
+        protocol_hash=rules.hash,
+        seed=rules.seed,
+        data=data,
+        device=device,
+        batch_size=1,
+    )
 
 
 def compare(*runs: str | os.PathLike[str]) -> Comparison:

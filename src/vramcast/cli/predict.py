@@ -199,14 +199,24 @@ def predict(
             "https://pytorch.org/memory_viz opens the latter."
         )
     show(found, as_json)
-    is_no = isinstance(found, vramcast.Prediction) and not found.fits and not found.ranks
-    if advice and is_no and not as_json:
-        from vramcast.cli.brief_advice import show_brief_advice
-
-        where = {name: common[name] for name in ("gpu", "memory", "allocator", "timeout")}
-        show_brief_advice(given, values, found, found.seconds, where)
-    is_over = isinstance(found, vramcast.Prediction) and bool(found.over_max_bytes)
+    is_over = False
+    if isinstance(found, vramcast.Prediction):
+        is_over = bool(found.over_max_bytes)
+        if advice and not as_json and not found.fits and not found.ranks:
+            _advise(given, values, found, common)
     return ExitCode.DONE if found.fits and not is_over else ExitCode.NO
+
+
+def _advise(
+    given: str | list[str],
+    knobs: dict[str, str],
+    found: "vramcast.Prediction",
+    options: dict[str, Any],
+) -> None:
+    from vramcast.cli.brief_advice import show_brief_advice
+
+    where = {name: options[name] for name in ("gpu", "memory", "allocator", "timeout")}
+    show_brief_advice(given, knobs, found, found.seconds, where)
 
 
 def _list_knobs(workload: str | None, knobs: list[str] | None, as_json: bool) -> int:

@@ -79,18 +79,7 @@ def plan(
     deadline_hours = read_deadline(deadline)
     is_spread = {"world": cases} if any(case.world_size > 1 for case in cases) else {}
     links = links_request(is_spread, link, network)
-    given = joined(knobs, more_knobs)
-    requests = {
-        way: make_request(
-            workload,
-            {**given, **({KNOB: way} if way else {})},
-            None,
-            memory,
-            allocator,
-            moved=["batch_size", "seq_len"],
-        )
-        for way in {case.strategy: None for case in cases}
-    }
+    requests = _requests(workload, joined(knobs, more_knobs), memory, allocator, cases)
     request = next(iter(requests.values()))
     checks.check_memory(gpus, request["memory_bytes"], safety)
     checks.check_tokens_per_step(tokens_per_step, lengths or [])
@@ -98,12 +87,10 @@ def plan(
     folder = None if out is None else Path(out)
     with locked_run(folder, force=force):
         compile_device(progress)
-        shares: Sequence[list[int] | None] = [None]
-        if lengths is not None:
-            shares = _shares(lengths, len(cases) if gpus else 0)
+        shares = _shares(lengths, len(cases) if gpus else 0)
         common = {**links, "safety": safety}
         jobs = _jobs(cases, shares, requests, common, tokens_per_step)
-        num_stages = (1 if lengths is None else len(lengths)) * len(cases)
+        num_stages = len(lengths or [None]) * len(cases)
         answers = _answers(jobs, timeout, ray, num_stages, progress)
         # The answers for one GPU follow each other.
         of_cases = [answers[i * len(shares) :][: len(shares)] for i in range(len(cases))]
@@ -129,6 +116,23 @@ def plan(
         if folder is not None:
             write(found, folder)
     return found
+
+
+def _requests(
+    workload: Workload,
+    knobs: Mapping[str, Any],
+    memory: str | int | None,
+    allocator: str | None,
+    cases: Sequence[Case],
+) -> dict[str, dict[str, Any]]:
+    """By strategy."""
+    moved = ["batch_size", "seq_len"]
+    return {
+        way: make_request(
+            workload, {**knobs, **({KNOB: way} if way else {})}, None, memory, allocator, moved
+        )
+        for way in {case.strategy: None for case in cases}
+    }
 
 
 def _jobs(
@@ -242,8 +246,10 @@ def as_yaml(found: Plan, gpu: GpuPlan) -> str:
     return f"# Planned by vramcast, nothing was measured. {SPLIT[0].upper()}{SPLIT[1:]}.\n{text}"
 
 
-def _shares(lengths: list[int], num_gpus: int) -> list[list[int]]:
+def _shares(lengths: list[int] | None, num_gpus: int) -> Sequence[list[int] | None]:
     """Of one GPU, for each of its workers: several where cores would be idle."""
+    if lengths is None:
+        return [None]
     cores = os.cpu_count() or 1
     count = 1 if num_gpus and num_gpus % cores == 0 else min(cores, len(lengths))
     # By turns: every share has short and long lengths.

@@ -44,13 +44,13 @@ def sensitivity(
     started = time.perf_counter()
     values = joined(knobs, more_knobs)
 
-    def asked(more: Mapping[str, Any]) -> dict[str, Any]:
-        request = make_request(workload, {**values, **more}, gpu, memory, allocator)
-        return {**request, **stop_rule(request, steps, whole), "gpus": [request["gpu"]]}
-
     def predicted(changes: list[dict[str, int]]) -> list[Prediction | VramcastError]:
         shown = [" ".join(f"{name}={value}" for name, value in each.items()) for each in changes]
-        requests = [asked(each) for each in changes]
+        requests = []
+        for each in changes:
+            request = make_request(workload, {**values, **each}, gpu, memory, allocator)
+            stop = stop_rule(request, steps, whole)
+            requests.append({**request, **stop, "gpus": [request["gpu"]]})
         answers = try_cases(requests, timeout, progress=progress, shown=shown)
         return [
             one
@@ -63,18 +63,7 @@ def sensitivity(
     (base,) = predicted([{}])
     if isinstance(base, VramcastError):
         raise base
-    sizes = {
-        name: value
-        for name, value in base.knobs.items()
-        if type(value) is int and value > 0 and name not in NOT_SIZES
-    }
-    if not sizes:
-        raise UsageError(
-            f"{base.workload} has no whole-number knob above zero.",
-            "Give its function keyword arguments such as batch_size, "
-            "or put {batch_size} into the line.",
-        )
-    sizes = dict(list(sizes.items())[:MOST_KNOBS])
+    sizes = _sizes(base)
     others = {name: _more(name, value) for name, value in sizes.items()}
     found = dict(zip(sizes, predicted([{name: others[name]} for name in sizes]), strict=True))
     # Many sizes must be multiples of others: twice is one more often.
@@ -99,6 +88,21 @@ def sensitivity(
         torch_version=base.torch_version,
         seconds=time.perf_counter() - started,
     )
+
+
+def _sizes(base: Prediction) -> dict[str, int]:
+    sizes = {
+        name: value
+        for name, value in base.knobs.items()
+        if type(value) is int and value > 0 and name not in NOT_SIZES
+    }
+    if not sizes:
+        raise UsageError(
+            f"{base.workload} has no whole-number knob above zero.",
+            "Give its function keyword arguments such as batch_size, "
+            "or put {batch_size} into the line.",
+        )
+    return dict(list(sizes.items())[:MOST_KNOBS])
 
 
 def _more(name: str, value: int) -> int:

@@ -84,10 +84,6 @@ def accuracy(
         torch_version = metadata.version("torch")
         _check_same_machine(known, torch_version, gpu)
         build.build()
-        # where bitsandbytes is installed, transformers imports it, and it starts CUDA: no process
-        # that has started CUDA can be forked
-        can_preload = find_spec("transformers") and not find_spec("bitsandbytes")
-        preload = HUGGING_FACE if can_preload else ()
         is_predicted = all(row.name in known and known[row.name].prediction for row in rows)
         with (
             _workspaces_as_in(recorded),
@@ -95,21 +91,13 @@ def accuracy(
                 simulate,
                 num_workers,
             ),
-            Prober() as plain,
-            Prober(preload) as with_transformers,
+            _measuring() as measure,
         ):
 
             def predict(row: SuiteRow, stop: threading.Event) -> Prediction:
                 workload = row.line or row.workload
                 request = full_request(workload, row.knobs, gpu, allocator=_allocator(row))
                 return Prediction.from_dict(simulate(request, stop))
-
-            def measure(trial: Trial) -> Measurement:
-                if trial.line:
-                    with Prober(**start_of(trial)) as own:
-                        return own.run(trial)
-                prober = with_transformers if "huggingface" in trial.workload else plain
-                return prober.run(trial)
 
             total, finished = len(rows) * (3 + peers if recorded is None else 1), count(1)
             records = run(
@@ -128,13 +116,34 @@ def accuracy(
                 for name, made in records.items()
             }
         result = result_from(records, shipped().calibrated_on, gpu=gpu, torch_version=torch_version)
-        write_json(folder / "accuracy.json", result.to_dict())
-        title = f"Accuracy, made by vramcast accuracy on {datetime.now(UTC):%Y-%m-%d}"
-        write_atomically(folder / "accuracy.md", markdown_of(result, title))
-        if figure is not None:
-            chart = scatter(result)
-            write_view(chart, chart.views[0], Path(figure))
+        _write(result, folder, figure)
     return result
+
+
+def _write(result: AccuracyResult, folder: Path, figure: str | Path | None) -> None:
+    write_json(folder / "accuracy.json", result.to_dict())
+    title = f"Accuracy, made by vramcast accuracy on {datetime.now(UTC):%Y-%m-%d}"
+    write_atomically(folder / "accuracy.md", markdown_of(result, title))
+    if figure is not None:
+        chart = scatter(result)
+        write_view(chart, chart.views[0], Path(figure))
+
+
+@contextmanager
+def _measuring() -> Iterator[Callable[[Trial], Measurement]]:
+    # where bitsandbytes is installed, transformers imports it, and it starts CUDA: no process
+    # that has started CUDA can be forked
+    can_preload = find_spec("transformers") and not find_spec("bitsandbytes")
+    with Prober() as plain, Prober(HUGGING_FACE if can_preload else ()) as with_transformers:
+
+        def measure(trial: Trial) -> Measurement:
+            if trial.line:
+                with Prober(**start_of(trial)) as own:
+                    return own.run(trial)
+            prober = with_transformers if "huggingface" in trial.workload else plain
+            return prober.run(trial)
+
+        yield measure
 
 
 @contextmanager

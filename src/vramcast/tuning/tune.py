@@ -128,14 +128,18 @@ def tune(
             time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command_line(),
         )
-        final = Configuration.from_dict(result.configuration)
         if trial.line:
             result = replace(result, notes=[*result.notes, LINE_NOTE])
-        final.save(folder.path / "final.json", workload=trial.workload, made_by="vramcast tune")
-        log = markdown_of(result, f"Optimisation log of {trial.workload}")
-        write_atomically(folder.path / "log.md", log)
-        write_json(folder.path / "result.json", result.to_dict())
+        _write(result, folder.path)
     return result
+
+
+def _write(result: TuneResult, folder: Path) -> None:
+    final = Configuration.from_dict(result.configuration)
+    final.save(folder / "final.json", workload=result.workload, made_by="vramcast tune")
+    log = markdown_of(result, f"Optimisation log of {result.workload}")
+    write_atomically(folder / "log.md", log)
+    write_json(folder / "result.json", result.to_dict())
 
 
 def _prober(trial: Trial) -> Prober:

@@ -7,7 +7,7 @@ Versions: torch 2.10 to 2.15.
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,6 +25,42 @@ def apply(patcher: Patcher) -> None:
 
     def new_pool() -> tuple[int, int]:
         return 0, next(numbers)
+
+    class MemPool:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.id = new_pool()
+
+        def use_count(self) -> int:
+            return 1
+
+        def snapshot(self) -> list[Any]:
+            return []
+
+    @contextmanager
+    def use_mem_pool(pool: Any, *_: Any, **__: Any) -> Iterator[None]:
+        """Made by contextlib like torch's own: torch 2.14 looks for the function that it wraps."""
+        library.vramcast_begin_pool(pool.id[1], 0, True)
+        try:
+            yield
+        finally:
+            library.vramcast_end_pool(pool.id[1])
+
+    for module in (torch.cuda, torch.cuda.memory):
+        patcher.put(module, "MemPool", MemPool)
+        patcher.put(module, "use_mem_pool", use_mem_pool)
+    graph = _graph_class(patcher, new_pool, capturing)
+    for module in (torch.cuda, torch.cuda.graphs):
+        patcher.put(module, "CUDAGraph", graph)
+        patcher.put(module, "graph_pool_handle", new_pool)
+    patcher.put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: bool(capturing))
+    patcher.put(torch.cuda.graph, "default_capture_stream", None)
+    patcher.put(torch._C, "_host_emptyCache", lambda *_: None, add=True)
+
+
+def _graph_class(
+    patcher: Patcher, new_pool: Callable[[], tuple[int, int]], capturing: list[Any]
+) -> type:
+    library = patcher.gpu.device.library
 
     class Graph:
         """A class, as in torch: transformers has `torch.cuda.CUDAGraph | None` in a signature."""
@@ -70,31 +106,4 @@ def apply(patcher: Patcher) -> None:
 
         debug_dump = register_generator_state
 
-    class MemPool:
-        def __init__(self, *_: Any, **__: Any) -> None:
-            self.id = new_pool()
-
-        def use_count(self) -> int:
-            return 1
-
-        def snapshot(self) -> list[Any]:
-            return []
-
-    @contextmanager
-    def use_mem_pool(pool: Any, *_: Any, **__: Any) -> Iterator[None]:
-        """Made by contextlib like torch's own: torch 2.14 looks for the function that it wraps."""
-        library.vramcast_begin_pool(pool.id[1], 0, True)
-        try:
-            yield
-        finally:
-            library.vramcast_end_pool(pool.id[1])
-
-    for module in (torch.cuda, torch.cuda.memory):
-        patcher.put(module, "MemPool", MemPool)
-        patcher.put(module, "use_mem_pool", use_mem_pool)
-    for module in (torch.cuda, torch.cuda.graphs):
-        patcher.put(module, "CUDAGraph", Graph)
-        patcher.put(module, "graph_pool_handle", new_pool)
-    patcher.put(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: bool(capturing))
-    patcher.put(torch.cuda.graph, "default_capture_stream", None)
-    patcher.put(torch._C, "_host_emptyCache", lambda *_: None, add=True)
+    return Graph

@@ -9,6 +9,7 @@ Versions: flash-attn 2.6 to 2.8.
 
 import ctypes
 import sys
+from functools import partial
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -34,17 +35,7 @@ Tensor = torch.Tensor
 def apply(patcher: Patcher) -> None:
     library, gpu = ModuleType(NAME), patcher.gpu.model
     library.__spec__ = ModuleSpec(NAME, None)
-
-    def note_work(q: Tensor, k: Tensor, pairs: float, causal: bool, is_forward: bool) -> None:
-        """`pairs` of a query and a key, of all heads."""
-        name = OPERATOR if is_forward else f"{OPERATOR}_backward"
-        products = FORWARD_PRODUCTS if is_forward else BACKWARD_PRODUCTS
-        flops = 2.0 * products * pairs * q.shape[-1] * (0.5 if causal else 1.0)
-        num_bytes = 2.0 * products * q.element_size() * (q.numel() + k.numel())
-        sizes = (ctypes.c_int64 * 4)(q.shape[-2], q.shape[0], k.shape[0], q.shape[-1])
-        patcher.gpu.device.library.vramcast_add_work(
-            name.encode(), DTYPE_NUMBERS[q.dtype], flops, num_bytes, sizes, PLAIN
-        )
+    note_work = partial(_note_work, patcher.gpu.device.library)
 
     def fwd(
         q: Tensor, k: Tensor, v: Tensor, out: Any, alibi: Any, dropout: float, *more: Any
@@ -111,6 +102,18 @@ def apply(patcher: Patcher) -> None:
     for function in (fwd, varlen_fwd, bwd, varlen_bwd):
         setattr(library, function.__name__, function)
     sys.modules[NAME] = library
+
+
+def _note_work(
+    device: Any, q: Tensor, k: Tensor, pairs: float, causal: bool, is_forward: bool
+) -> None:
+    """`pairs` of a query and a key, of all heads."""
+    name = OPERATOR if is_forward else f"{OPERATOR}_backward"
+    products = FORWARD_PRODUCTS if is_forward else BACKWARD_PRODUCTS
+    flops = 2.0 * products * pairs * q.shape[-1] * (0.5 if causal else 1.0)
+    num_bytes = 2.0 * products * q.element_size() * (q.numel() + k.numel())
+    sizes = (ctypes.c_int64 * 4)(q.shape[-2], q.shape[0], k.shape[0], q.shape[-1])
+    device.vramcast_add_work(name.encode(), DTYPE_NUMBERS[q.dtype], flops, num_bytes, sizes, PLAIN)
 
 
 def _rounded_width(width: int) -> int:

@@ -33,30 +33,6 @@ def apply(patcher: Patcher) -> None:
     heuristics = sys.modules[LIBRARY]
     library = patcher.gpu.device.library
 
-    def launcher_of(kernel: Any, config: Any) -> Any:
-        kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
-        name = f"{kind}{kernel.fn.__name__}".encode()
-        num_slow = sum(SLOW.get(called, 0) for called in CALLED.findall(kernel.fn.src))
-        names = kernel.fn.arg_names
-        is_changed = [name in kernel.mutated_arg_names for name in names]
-        sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
-        # tiles of two dimensions are for tensors that lie across each other
-        access = STRIDED if "ynumel" in names else PLAIN
-
-        def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
-            if kind == GENERATED:
-                turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
-                work = _work(arguments, is_changed, turns, num_slow)
-                library.vramcast_add_work(name, *work, access)
-            else:
-                everything = (*arguments, *options.values())
-                library.vramcast_add_work(name, *work_of("triton", everything, {}, None))
-
-        launch.config = config
-        launch.cache_hash, launch.store_cubin = "", False
-        launch.n_regs = launch.n_spills = launch.shared = 0
-        return launch
-
     class Compiled:
         """A configuration of a kernel."""
 
@@ -73,7 +49,7 @@ def apply(patcher: Patcher) -> None:
 
         def make_launcher(self) -> Any:
             _check_shared_memory(self._autotuner, self.config)
-            return launcher_of(self._autotuner, self.config)
+            return _launcher(self._autotuner, self.config, library)
 
     def precompile(self: Any, *_: Any, **__: Any) -> None:
         if not self.launchers:
@@ -110,6 +86,31 @@ def apply(patcher: Patcher) -> None:
     patcher.put(autotuner, "bench", bench)
     patcher.put(autotuner, "coordinate_descent_tuning", tune)
     patcher.put(autotuner, "_build_fast_launcher", lambda self, launcher: launcher)
+
+
+def _launcher(kernel: Any, config: Any, library: Any) -> Any:
+    kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
+    name = f"{kind}{kernel.fn.__name__}".encode()
+    num_slow = sum(SLOW.get(called, 0) for called in CALLED.findall(kernel.fn.src))
+    names = kernel.fn.arg_names
+    is_changed = [name in kernel.mutated_arg_names for name in names]
+    sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
+    # tiles of two dimensions are for tensors that lie across each other
+    access = STRIDED if "ynumel" in names else PLAIN
+
+    def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
+        if kind == GENERATED:
+            turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
+            work = _work(arguments, is_changed, turns, num_slow)
+            library.vramcast_add_work(name, *work, access)
+        else:
+            everything = (*arguments, *options.values())
+            library.vramcast_add_work(name, *work_of("triton", everything, {}, None))
+
+    launch.config = config
+    launch.cache_hash, launch.store_cubin = "", False
+    launch.n_regs = launch.n_spills = launch.shared = 0
+    return launch
 
 
 def _check_shared_memory(kernel: Any, config: Any) -> None:
