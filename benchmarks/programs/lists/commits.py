@@ -79,4 +79,9 @@ COMMITS = {
     "yuezhihan/ts2vec": "b0088e14a99706c05451316dc6db8d3da9351163",
     "cloneofsimo/minRF": "4fc10e0cc8ba976152c7936a1af9717209f03e18",
     "milesial/Pytorch-UNet": "21d7850f2af30a9695bbeea75f3136aa538cfc4a",
+    "ikostrikov/pytorch-flows": "bf12ed91b86867b38d74982f5e2d44c248604df9",
+    "rtqichen/ffjord": "994864ad0517db3549717c25170f9b71e96788b1",
+    "teddykoker/grokking": "34aef767d8189b154e8f6845d509e3ca8309c2ab",
+    "pyro-ppl/pyro": "ff6ae1c9572591791aae8842bcd702fcf0b46fd6",
+    "emited/VariationalRecurrentNeuralNetwork": "0f23c87d11597ecf50ecbbf1dd37429861fd7aca",
 }

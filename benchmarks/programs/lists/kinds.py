@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lists.listed import Listed
+from lists.listed import DIGITS_OF_EXAMPLES, EXAMPLES, Listed
 
 PROGRAMS = [
     Listed(
@@ -87,5 +87,40 @@ PROGRAMS = [
         ".",
         "python train.py --epochs 5 --batch-size 2 --scale 0.5 --amp",
         (("data/imgs", "carvana/imgs"), ("data/masks", "carvana/masks")),
+    ),
+    Listed(
+        "flows_moons",
+        "ikostrikov/pytorch-flows",
+        ".",
+        "python main.py --dataset MOONS --flow maf",
+    ),
+    Listed(
+        "ffjord_toy",
+        "rtqichen/ffjord",
+        ".",
+        "python train_toy.py --data pinwheel --save DATA/out/ffjord",
+    ),
+    Listed("grokking", "teddykoker/grokking", ".", "python train.py"),
+    Listed("pyro_svi", "pyro-ppl/pyro", "examples", "python svi_torch.py --cuda"),
+    Listed(
+        "variational_recurrent",
+        "emited/VariationalRecurrentNeuralNetwork",
+        ".",
+        "python train.py",
+        (("data/MNIST", "MNIST"),),
+    ),
+    Listed(
+        "ddp_series_single_gpu",
+        EXAMPLES,
+        "distributed/ddp-tutorial-series",
+        "python single_gpu.py 50 10",
+    ),
+    # trains in a child of multiprocessing
+    Listed(
+        "mnist_hogwild",
+        EXAMPLES,
+        "mnist_hogwild",
+        "python main.py --cuda --num-processes 1",
+        DIGITS_OF_EXAMPLES,
     ),
 ]
