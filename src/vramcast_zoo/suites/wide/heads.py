@@ -32,7 +32,7 @@ def _small(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _token_classes(batch_size: int) -> Callable[[], torch.Tensor]:
+def _token_classes(batch_size: int) -> tuple:
     from transformers import RobertaConfig, RobertaForTokenClassification
 
     shape = RobertaConfig(**_small(num_labels=17), attn_implementation="eager")
