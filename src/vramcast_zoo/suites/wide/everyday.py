@@ -13,13 +13,13 @@ from vramcast_zoo.suites.training import training_step
 Step = Callable[[], torch.Tensor]
 
 
-def _lines(i: int, o: int, stride: int = 1, size: int = 3) -> nn.Sequential:
+def lines_of(i: int, o: int, stride: int = 1, size: int = 3) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(i, o, size, stride, size // 2, bias=False), nn.BatchNorm2d(o), nn.SiLU()
     )
 
 
-def _pictures(batch_size: int, size: int, classes: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
+def pictures_of(batch_size: int, size: int, classes: int = 10) -> tuple[torch.Tensor, torch.Tensor]:
     images = torch.rand(batch_size, 3, size, size, device="cuda")
     return images, torch.randint(0, classes, (batch_size,), device="cuda")
 
@@ -115,12 +115,12 @@ def boxes_of_grids(*, batch_size: int = 16, size: int = 256, classes: int = 20) 
     from torchvision.ops import complete_box_iou_loss
 
     c = [32, 64, 128, 256]
-    stem = nn.Sequential(_lines(3, c[0], 2), _lines(c[0], c[1], 2))
+    stem = nn.Sequential(lines_of(3, c[0], 2), lines_of(c[0], c[1], 2))
     downs = nn.ModuleList(
-        nn.Sequential(_lines(i, o, 2), _lines(o, o), _lines(o, o, size=1))
+        nn.Sequential(lines_of(i, o, 2), lines_of(o, o), lines_of(o, o, size=1))
         for i, o in ((c[1], c[1]), (c[1], c[2]), (c[2], c[3]))
     )
-    ups = nn.ModuleList([_lines(c[3] + c[2], c[2]), _lines(c[2] + c[1], c[1])])
+    ups = nn.ModuleList([lines_of(c[3] + c[2], c[2]), lines_of(c[2] + c[1], c[1])])
     heads = nn.ModuleList(nn.Conv2d(w, 4 + classes, 1) for w in (c[1], c[2], c[3]))
     model = nn.ModuleList([stem, downs, ups, heads]).cuda().to(memory_format=torch.channels_last)
     images = torch.rand(batch_size, 3, size, size, device="cuda")
@@ -318,7 +318,7 @@ def mixed_by_waves(*, kind: str = "global", batch_size: int = 16, size: int = 96
     enter = nn.Conv2d(3, width, 8, 8)
     body, leave = nn.Sequential(*(Mix() for _ in range(4))), nn.Linear(width, 10)
     every = nn.ModuleList([enter, body, leave]).cuda()
-    images, labels = _pictures(batch_size, size)
+    images, labels = pictures_of(batch_size, size)
 
     def loss() -> torch.Tensor:
         return F.cross_entropy(leave(body(enter(images).permute(0, 2, 3, 1)).mean((1, 2))), labels)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vramcast_zoo.suites.training import training_step
-from vramcast_zoo.suites.wide.everyday import _lines, _pictures
+from vramcast_zoo.suites.wide.everyday import lines_of, pictures_of
 
 Step = Callable[[], torch.Tensor]
 
@@ -95,10 +95,10 @@ def same_every_time(*, batch_size: int = 16, size: int = 96) -> Step:
     torch.backends.cuda.matmul.allow_tf32 = False
     table = nn.Embedding(500, 64).cuda()
     net = nn.Sequential(
-        _lines(3, 64, 2), _lines(64, 128, 2), nn.ConvTranspose2d(128, 64, 4, 2, 1), nn.ReLU(),
+        lines_of(3, 64, 2), lines_of(64, 128, 2), nn.ConvTranspose2d(128, 64, 4, 2, 1), nn.ReLU(),
         nn.Conv2d(64, 64, 5, padding=2), nn.ReLU(), nn.Conv2d(64, 12, 1),
     ).cuda()  # fmt: skip
-    images, _ = _pictures(batch_size, size)
+    images, _ = pictures_of(batch_size, size)
     labels = torch.randint(0, 12, (batch_size, size // 2, size // 2), device="cuda")
     ids = torch.randint(0, 500, (batch_size, 200), device="cuda")
 
@@ -122,17 +122,17 @@ def double_precision(*, batch_size: int = 16, size: int = 48) -> Step:
         nn.AdaptiveAvgPool2d(6), nn.Flatten(), nn.Linear(64 * 36, 256), nn.LayerNorm(256),
         nn.GELU(), nn.Linear(256, 10),
     ).cuda().double()  # fmt: skip
-    images, labels = _pictures(batch_size, size)
+    images, labels = pictures_of(batch_size, size)
     return training_step(lambda: F.cross_entropy(net(images.double()), labels), net.parameters())
 
 
 def tidy_loop(*, batch_size: int = 32, size: int = 64) -> Step:
     """After three batches: an evaluation, weights saved and loaded, and an emptied cache."""
     net = nn.Sequential(
-        _lines(3, 64), nn.MaxPool2d(2), _lines(64, 128), nn.MaxPool2d(2), _lines(128, 256),
+        lines_of(3, 64), nn.MaxPool2d(2), lines_of(64, 128), nn.MaxPool2d(2), lines_of(128, 256),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.3), nn.Linear(256, 10),
     ).cuda()  # fmt: skip
-    images, labels = _pictures(4 * batch_size, size)
+    images, labels = pictures_of(4 * batch_size, size)
     update = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, nesterov=True)
     plan = torch.optim.lr_scheduler.OneCycleLR(update, 0.1, total_steps=10_000)
 
@@ -167,7 +167,7 @@ def thawed(*, batch_size: int = 16, size: int = 96) -> Step:
     seen: dict[str, torch.Tensor] = {}
     net.layer3.register_forward_hook(lambda _m, _i, o: seen.update(mid=o))
     head = nn.Conv2d(256, 4, 1).cuda()
-    images, labels = _pictures(batch_size, size, 1000)
+    images, labels = pictures_of(batch_size, size, 1000)
     update = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=1e-4)
     done = 0
 
