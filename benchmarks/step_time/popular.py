@@ -83,6 +83,17 @@ IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "video_r3d_fp32": ("r3d_18", 24, {"size": 112, **PLAIN}),
         "deeplab_mobile_fp32": ("deeplabv3_mobilenet_v3_large", 48, {"size": 384, **PLAIN}),
     },
+    "fresh": {
+        "vgg16_last": ("vgg16_bn", 96, LAST),
+        "shufflenet_last": ("shufflenet_v2_x1_0", 512, LAST),
+        "swin_v2_b": ("swin_v2_b", 48, {"size": 256}),
+        "regnet_y_last": ("regnet_y_16gf", 64, LAST),
+        "mobilenet_small_fp32": ("mobilenet_v3_small", 768, PLAIN),
+        "fcn_fp32": ("fcn_resnet50", 8, {"size": 512, **PLAIN}),
+        "deeplab_101": ("deeplabv3_resnet101", 10, {"size": 448}),
+        "video_swin": ("swin3d_t", 8, {}),
+        "video_mvit_v1": ("mvit_v1_b", 12, {}),
+    },
 }
 # Of transformers: the model, its configuration, batch, length, more of training().
 TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -178,6 +189,24 @@ TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
             "DebertaV2ForMaskedLM",
             {**BASE, "intermediate_size": 3072, "vocab_size": 50_000},
             *(48, 256),
+        ),
+    },
+    "fresh": {
+        "gptj": (
+            "GPTJForCausalLM",
+            {"n_embd": 1024, "n_layer": 14, "n_head": 16, "rotary_dim": 64, "vocab_size": 50_400},
+            *(12, 1024, FUSED),
+        ),
+        "mpnet": ("MPNetForMaskedLM", {**BASE, "intermediate_size": 3072}, 64, 384),
+        "stablelm": (
+            "StableLmForCausalLM",
+            decoder(1024, 2816, 16, 16, 16, 50_000),
+            *(8, 2048, FUSED),
+        ),
+        "mt5": (
+            "MT5ForConditionalGeneration",
+            {"d_model": 512, "d_ff": 1024, "num_layers": 8, "num_heads": 6} | START,
+            *(24, 384),
         ),
     },
 }
@@ -411,6 +440,65 @@ def generator(*, batch: int = 256) -> Step:
     return training(model, lambda: F.softplus(-model(x)).mean(), autocast=False)
 
 
+def compiled_gpt() -> Step:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(GPT2Config(use_cache=False, vocab_size=50_304)).cuda()
+    compiled = torch.compile(model)
+    x = torch.randint(0, 50_304, (24, 1024), device="cuda")
+    return training(model, lambda: compiled(input_ids=x, labels=x).loss)
+
+
+def compiled_resnet() -> Step:
+    from torchvision.models import resnet50
+
+    model = resnet50()
+    model.forward = torch.compile(model.forward)
+    return classified(model, 128, 224, last=True)
+
+
+def scaled(*, batch: int = 192) -> Step:
+    """fp16 with a GradScaler, norms of gradients and SGD."""
+    from torchvision.models import resnet50
+
+    model = resnet50().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    scaler = torch.amp.GradScaler("cuda")
+    x = torch.randn(batch, 3, 224, 224, device="cuda")
+    labels = torch.randint(0, 1000, (batch,), device="cuda")
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cuda", torch.float16):
+            loss = F.cross_entropy(model(x), labels)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
+def diffusion(*, batch: int = 48) -> Step:
+    from diffusers import UNet2DModel
+
+    model = UNet2DModel(64, 3, 3, block_out_channels=(128, 256, 384, 512)).cuda()
+    x, noise = (torch.randn(batch, 3, 64, 64, device="cuda") for _ in range(2))
+    times = torch.randint(0, 1000, (batch,), device="cuda")
+    return training(model, lambda: F.mse_loss(model(x, times).sample.float(), noise))
+
+
+def conformer(*, batch: int = 8) -> Step:
+    from transformers import Wav2Vec2ConformerConfig, Wav2Vec2ConformerModel
+
+    config = Wav2Vec2ConformerConfig(layerdrop=0.0, mask_time_prob=0.0)
+    model = Wav2Vec2ConformerModel(config).cuda()
+    x = torch.randn(batch, 16_000 * 15, device="cuda")
+    return training(model, lambda: model(x).last_hidden_state.float().square().mean())
+
+
 # What needs lines of its own.
 OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
     "larger": {
@@ -439,6 +527,13 @@ OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
         "encoder_long": lambda: encoder(batch=4, length=8192),
         "encoder_compiled": lambda: encoder(batch=48, length=512, is_compiled=True),
         "generator": generator,
+    },
+    "fresh": {
+        "compiled_gpt": compiled_gpt,
+        "compiled_resnet": compiled_resnet,
+        "scaled": scaled,
+        "diffusion": diffusion,
+        "conformer": conformer,
     },
 }
 

@@ -49,7 +49,9 @@ found in recorded kernels before this measurement came.""",
 further.md has steps that they have not met.""",
     "further": "",
     "later": "",
-    "newest": "",
+    "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
+fresh.md has steps that they have not met.""",
+    "fresh": "",
 }
 
 
