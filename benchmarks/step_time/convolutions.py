@@ -35,7 +35,7 @@ from vramcast.tracing.work import TF32, Convolution, OperatorWork
 SHAPES = Path(__file__).parent / "shapes.jsonl.gz"
 H200 = find_gpu("h200")
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
-KINDS = ("dense", "depthwise")
+KINDS = ("dense", "depthwise", "volumes")
 DTYPES = {"fp32": 6, "bf16": 15, "fp16": 5}
 RIDGE = 1.0
 ONE_OF = 5  # networks is left out to see how far it is off for those

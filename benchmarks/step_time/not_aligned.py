@@ -1,4 +1,4 @@
-"""Products whose rows are not aligned, and transposed copies, as unaligned.py recorded them.
+"""Products whose rows are not aligned, as unaligned.py recorded them.
 
 Used by fit.py.
 """
@@ -8,19 +8,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import STRIDED, OperatorWork
 
 HERE = Path(__file__).parent
-H200 = find_gpu("h200")
 BF16 = 15
-FILL_OF_BANDWIDTH = 0.7814  # of the bandwidth, as all plain kernels
 
 
-def recorded_unaligned() -> tuple[list[tuple[OperatorWork, float, int]], list[float]]:
-    """Products whose rows do not begin at multiples of 16 bytes, and for transposed copies
-    the share of the bandwidth."""
-    products, shares = [], []
+def recorded_unaligned() -> list[tuple[OperatorWork, float, int]]:
+    """Products whose rows do not begin at multiples of 16 bytes."""
+    products = []
     for line in (HERE / "unaligned.jsonl").read_text().splitlines():
         row = json.loads(line)
         tokens, width, words = row["tokens"], row["width"], row["words"]
@@ -33,9 +29,4 @@ def recorded_unaligned() -> tuple[list[tuple[OperatorWork, float, int]], list[fl
         work = OperatorWork("aten::mm", BF16, 2.0 * m * k * n, moved, (1, m, n, k), 0, STRIDED)
         if words % 8:
             products.append((work, row["product_seconds"], 1))
-        if words % 8 and row["kind"] == "of_weight":
-            # to pad is to fill all of it and then to copy
-            filling = 2.0 * m * k / (H200.bandwidth_bytes_per_second * FILL_OF_BANDWIDTH)
-            copying = row["pad_first_seconds"] - filling
-            shares.append(4.0 * m * k / copying / H200.bandwidth_bytes_per_second)
-    return products, shares
+    return products

@@ -29,7 +29,7 @@ from vramcast.tracing.work import OperatorWork
 H200 = find_gpu("h200")
 SIXTEEN_BITS = ("bf16", "fp16")
 ROWS, COLUMNS, WIDTHS = (16, 64, 128), (16, 64, 128), (16, 32, 64)
-START = (5e-6, 0.4, 0.5, 1e-9)
+START = (5e-6, 0.4, 0.5, 1e-9, 20.0)
 FEWEST = 20
 SHORTEST = 5e-6  # less is a kernel that the profiler lost
 LARGE_COPY = 1 << 18
@@ -59,20 +59,20 @@ def fit_attention(kernels: Kernels) -> dict[str, list[float]]:
 
 
 def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float]]:
-    counts = [attention_in_tiles(work, *tile) for work, _, _ in chosen]
+    counts = [attention_in_tiles(work, 0.0, *tile) for work, _, _ in chosen]
+    wider = np.array([attention_in_tiles(work, 1.0, *tile)[0] for work, _, _ in chosen])
+    flops = np.array([flops for flops, _ in counts])
     blocks = np.array([count for _, count in counts], float)
     peaks = np.array([peak_flops(H200, work.precision) for work, _, _ in chosen])
-    compute = np.array([flops for flops, _ in counts]) / peaks
-    compute *= np.maximum(1.0, H200.num_multiprocessors / blocks)
+    idle = np.maximum(1.0, H200.num_multiprocessors / blocks)
     memory = np.array([w.num_bytes for w, _, _ in chosen]) / H200.bandwidth_bytes_per_second
     seconds = np.array([s for _, s, _ in chosen])
     scores = np.array([scores_seconds(work) for work, _, _ in chosen])
 
     def errors(x: np.ndarray) -> np.ndarray:
-        fixed, of_peak, of_bandwidth, each = np.exp(x)
-        found = (
-            scores + fixed + np.maximum(compute / of_peak, memory / of_bandwidth) + blocks * each
-        )
+        fixed, of_peak, of_bandwidth, each, columns = np.exp(x)
+        compute = (flops + columns * (wider - flops)) * idle / (peaks * of_peak)
+        found = scores + fixed + np.maximum(compute, memory / of_bandwidth) + blocks * each
         return np.log(found / seconds)
 
     best = least_squares(errors, np.log(START), loss="soft_l1", f_scale=0.1)

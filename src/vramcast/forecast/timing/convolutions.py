@@ -70,7 +70,10 @@ def directions_of(sizes: Convolution) -> list[str]:
 
 
 def kind_of(sizes: Convolution) -> str:
-    return "depthwise" if sizes.channels == 1 and sizes.filters == 1 else "dense"
+    """Of volumes with one filter for each channel torch has kernels of its own."""
+    if sizes.channels > 1 or sizes.filters > 1:
+        return "dense"
+    return "volumes" if sizes.dims == 3 and not sizes.is_channels_last else "depthwise"
 
 
 def base_seconds(work: OperatorWork, gpu: Gpu) -> float:

@@ -46,7 +46,7 @@ SCORE_SECONDS = {
     "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
     "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
 }
-ATTENTION_RATES = 7  # of attention whose tiles are known
+ATTENTION_RATES = 8  # of attention whose tiles are known
 REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
@@ -153,9 +153,10 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
 
 
 def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:
-    """In whole tiles, however short the sequences; few blocks leave most of the GPU idle."""
-    fixed, of_peak, of_bandwidth, each, *tile = known
-    flops, blocks = attention_in_tiles(work, *map(int, tile))
+    """In whole tiles, however short the sequences; few blocks leave most of the GPU idle. The
+    exponential of a score takes as long as some columns more."""
+    fixed, of_peak, of_bandwidth, each, columns, *tile = known
+    flops, blocks = attention_in_tiles(work, columns, *map(int, tile))
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
     compute *= max(1.0, gpu.num_multiprocessors / blocks)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
@@ -170,7 +171,7 @@ def scores_seconds(work: OperatorWork) -> float:
 
 
 def attention_in_tiles(
-    work: OperatorWork, tile_rows: int, tile_columns: int, tile_width: int
+    work: OperatorWork, more_width: float, tile_rows: int, tile_columns: int, tile_width: int
 ) -> tuple[float, int]:
     """Operations, and blocks: of queries, backward of keys."""
     batch, rows, columns, width = work.sizes
@@ -181,7 +182,7 @@ def attention_in_tiles(
     if work.flops < 0.75 * one * rows * columns * width:
         reach = tile_rows / tile_columns
         tiles = sum(min(right, math.ceil((row + 1) * reach)) for row in range(down))
-    padded = math.ceil(width / tile_width) * tile_width
+    padded = math.ceil(width / tile_width) * tile_width + more_width
     flops = one * tiles * tile_rows * tile_columns * padded
     return flops, batch * (right if is_backward else down)
 

@@ -25,7 +25,8 @@ NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2, "index_add": 2, 
 SCANS = ("cum", "logcum", "_logcum")
 # Whose rates are of other accesses, as of operators whose tensors have different shapes.
 NOT_IN_VECTORS = ("topk", "cudnn_batch_norm", "cudnn_batch_norm_backward")
-BY_ELEMENT = ("upsample_bilinear2d_backward",)  # where channels are neighbours in memory
+# Elements where channels are neighbours in memory, else what is added to elements one by one.
+BY_ELEMENT = ("upsample_bilinear2d_backward",)
 # c10::ScalarType
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
@@ -190,7 +191,8 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
     if not isinstance(x, torch.Tensor) or not x.numel():
         return 0
     if name in BY_ELEMENT:
-        return x.numel() if _is_channels_last(x) else 0
+        added = 1 if _is_channels_last(x) else x.numel() // math.prod(named["input_size"])
+        return x.numel() * added
     if "batch_norm" in name:
         return int(x.shape[1])
     if "group_norm" in name:
