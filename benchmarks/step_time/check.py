@@ -62,7 +62,9 @@ GPU. `elleci-1.36b` is one model in many settings of `tune`. Its scans are kerne
 times as long as their bytes say: they were recorded at batches of 16 and 32 (`by_hand.jsonl`), with
 the other kernels of a step with a batch of 16 (`hybrid_kernels.jsonl.gz`). The recurrences of
 `e10-50m` were recorded too, at batches of 96 and 256, after the last full run of `fit.py`: its
-`fit_memory` made their four entries, the others were not made again.
+`fit_memory` made their four entries, the others were not made again. Attention, products that are
+not aligned, copies, and convolutions with one filter for each channel were fitted once more, with
+the kernels of the steps of [newest.md](newest.md) (`newest_kernels.jsonl.gz`).
 Kernels that torch.compile writes go by their bytes and their slow functions at one rate, made from
 those of six profiled steps (`generated.jsonl`); the steps of other compiled rows were timed alone,
 with kernels from Inductor's cache.
