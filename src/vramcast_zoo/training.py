@@ -213,7 +213,8 @@ def workload(make_model: Callable[..., nn.Module], **defaults: object) -> Callab
         training_knobs = {name: value for name, value in knobs.items() if name in of_training}
         return train(lambda: make_model(**model_knobs), **training_knobs)
 
-    signed = make_model.__init__ if isinstance(make_model, type) else make_model  # type: ignore[misc]
+    is_class = isinstance(make_model, type)
+    signed = make_model.__init__ if is_class else make_model  # type: ignore[misc]
     hints = {**typing.get_type_hints(train), **typing.get_type_hints(signed)}
     put_signature(build, [*of_model.values(), *of_training.values()], hints)
     return with_defaults(build, "build", defaults)

@@ -24,7 +24,7 @@ def _triton() -> tuple[str | None, str | None]:
     """(its version, why it cannot be imported)."""
     try:
         import triton
-    except Exception as error:
+    except Exception as error:  # one for another torch fails in any way
         return None, f"{type(error).__name__}: {error}"
     return triton.__version__, None
 

@@ -44,7 +44,8 @@ def _print_into(log: int) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    sys.stdout.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+    printed: Any = sys.stdout
+    printed.reconfigure(line_buffering=True, errors="backslashreplace")
     faulthandler.enable(all_threads=False)
 
 

@@ -72,7 +72,7 @@ def _finish(child: int, descriptor: int) -> Any:
         raise _without_result(status)
     try:
         kind, value = pickle.loads(data)
-    except Exception:
+    except Exception:  # cut off, or of a class whose making raises
         raise _without_result(status) from None
     if kind == "error":
         raise value

@@ -21,7 +21,7 @@ def registers_of(kernel: Any, config: Any) -> int | None:
     )
     try:
         return registers_in(triton.compile(source, target=target, options=options).asm["cubin"])
-    except Exception:
+    except Exception:  # Triton's own, LLVM's and ptxas' errors have no class in common
         return None
 
 

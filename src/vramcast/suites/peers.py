@@ -21,7 +21,7 @@ def estimates(request: dict[str, Any], _: object = None) -> dict[str, Any]:
     with FakeTensorMode():
         try:
             step = function(**values)
-        except Exception as error:
+        except Exception as error:  # any code of a row
             return PeerEstimates.all_failed(_short(error)).to_dict()
         models, optimizers = _found()
         return PeerEstimates(
@@ -34,7 +34,7 @@ def estimates(request: dict[str, Any], _: object = None) -> dict[str, Any]:
 def _attempt(estimate: Callable[[], int]) -> Estimate:
     try:
         return Estimate(bytes=int(estimate()))
-    except Exception as error:
+    except Exception as error:  # that a tool fails is its result
         return Estimate(error=_short(error))
 
 

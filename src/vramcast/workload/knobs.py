@@ -152,7 +152,8 @@ def _type_of(function: Callable[..., object], parameter: Parameter) -> object:
         return type(default)
     # `x: int = None` is common and means `int | None`; without an annotation it means anything.
     if default is None:
-        return typing.Union[typing.Any if found is EMPTY else found, None]  # noqa: UP007 - made at run time
+        found = typing.Any if found is EMPTY else found
+        return typing.Union[found, None]  # noqa: UP007 - `|` does not take every type
     return found
 
 
