@@ -205,6 +205,8 @@ def test_what_was_not_seen_is_said() -> None:
         ("exit", "ended itself with exit code 3, before it trained", "What it printed"),
         ("message", "no data here", ""),
         ("raises", "ValueError: wrong value 7", "The program itself raised it, at loops.py:"),
+        ("wordless", "Wordless", "The program itself raised it, at loops.py:"),
+        ("interrupts", "KeyboardInterrupt", "The program itself raised it, at loops.py:"),
         ("input", "EOFError", "It asks for input"),
         ("killed", "ended by SIGKILL", "host's memory"),
         ("forward", "no training step was seen", "Does it train"),

@@ -22,6 +22,7 @@ from vramcast.workload import (
 )
 from vramcast.workload.launch_line import LaunchLine, typed_knobs
 from vramcast.workload.launchers import read_line
+from vramcast.workload.tracebacks import exception_line, exception_text
 
 # how kernels and libraries say that this machine or build cannot do it
 UNSUPPORTED = (
@@ -90,13 +91,8 @@ def _run_program(trial: Trial, scratch: str, report: Reporter) -> NoReturn:
 
 def failure(error: BaseException) -> tuple[Outcome, MemoryOf | None, str]:
     """What an exception stands for, whose memory ran out, and the text to be shown."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-        shown = user_traceback(error) if isinstance(error, Exception) else f"{name}: {text}"
-    except Exception:  # a user's __str__ may itself raise
-        text, shown = "", name
-    return *classify(error, text), cut(shown)
+    shown = user_traceback(error) if isinstance(error, Exception) else exception_line(error)
+    return *classify(error, exception_text(error)), cut(shown)
 
 
 def classify(error: BaseException, message: str) -> tuple[Outcome, MemoryOf | None]:

@@ -27,7 +27,7 @@ from vramcast.records.phases import PhaseName
 from vramcast.workload import user_traceback
 from vramcast.workload.launch_line import Program
 from vramcast.workload.loading import missing_module_advice
-from vramcast.workload.tracebacks import MAYBE_A_FAULT
+from vramcast.workload.tracebacks import MAYBE_A_FAULT, exception_line
 
 if TYPE_CHECKING:  # they import torch, which the simulated device must precede
     from vramcast.programs.watching import Memory, Watcher
@@ -229,12 +229,8 @@ class ProgramRun(ABC):
         if self.watcher.is_enough and self.watcher.is_winding_down and not is_short:
             if self.watcher.num_empty_loaders or isinstance(error, StopIteration):
                 return  # it cannot do without batches; what was not seen is said
-            self._failure = FAILED_AFTER_ENOUGH.format(
-                error=f"{type(error).__name__}: {error}"[:200]
-            )
+            self._failure = FAILED_AFTER_ENOUGH.format(error=exception_line(error)[:200])
             return
-        if isinstance(error, KeyboardInterrupt):
-            raise error
         self.failed(f"The program failed {how_far(self.watcher)}.", advice_for(error), error)
 
     def _check_has_trained(self) -> None:

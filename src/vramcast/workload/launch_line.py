@@ -123,7 +123,7 @@ def typed_knobs(values: Mapping[str, Any]) -> dict[str, Any]:
 def launch_line(words: Sequence[str]) -> LaunchLine:
     if not words or not all(isinstance(word, str) for word in words):
         raise UsageError(
-            "A launch line is a list of words.",
+            f"A launch line is a list of words, not {list(words)!r}.",
             'For example ["python", "train.py", "--batch_size=12"], or on the command line '
             "vramcast predict -- python train.py --batch_size=12.",
         )

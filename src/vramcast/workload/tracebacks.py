@@ -32,8 +32,15 @@ def user_traceback(error: BaseException) -> str:
 
 
 def exception_line(error: BaseException) -> str:
-    message = str(error).strip()
+    message = exception_text(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def exception_text(error: BaseException) -> str:
+    try:
+        return str(error).strip()
+    except Exception:  # a user's __str__ may itself raise
+        return ""
 
 
 def shown_path(filename: str) -> str:

@@ -96,6 +96,15 @@ match kind:
         sys.exit("no data here")
     case "raises":
         raise ValueError("wrong value 7")
+    case "wordless":
+
+        class Wordless(Exception):
+            def __str__(self):
+                raise RuntimeError("no text")
+
+        raise Wordless
+    case "interrupts":
+        raise KeyboardInterrupt
     case "input":
         input("name? ")
     case "killed":
