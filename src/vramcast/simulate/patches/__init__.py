@@ -1,8 +1,9 @@
 """What is replaced in torch and other libraries while a GPU is simulated: one file for each part.
 
-To patch another library, add a file with the reason and the versions in its docstring, the module
-in LIBRARY, and `apply(patcher)`, which replaces attributes with `patcher.put`; they are put back
-later. It is called once the library is imported.
+To patch another library, add a file with the reason and the versions in its docstring (of torch,
+where they are others than 2.10 to 2.15), the module in LIBRARY, and `apply(patcher)`, which
+replaces attributes with `patcher.put`; they are put back later. It is called once the library is
+imported.
 """
 
 import importlib

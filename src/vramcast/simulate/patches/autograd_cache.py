@@ -2,7 +2,6 @@
 
 Why: what timing kernels allocates is part of a first run. It is kept in a file beside the graph;
 where the backward pass was timed, which is compiled later, nothing is kept.
-Versions: torch 2.10 to 2.15.
 """
 
 import json

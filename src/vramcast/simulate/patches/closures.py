@@ -2,7 +2,6 @@
 
 Why: how often it calls depends on values. Once a run has converged, it calls once.
 Before that, every call adds to the history that it keeps.
-Versions: torch 2.10 to 2.15.
 """
 
 import ctypes

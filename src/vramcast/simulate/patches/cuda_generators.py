@@ -1,7 +1,6 @@
 """torch.cuda.default_generators has a generator for every GPU.
 
 Why: torch.compile passes it to the code of checkpointed parts; without CUDA there is none.
-Versions: torch 2.10 to 2.15.
 """
 
 import torch

@@ -3,7 +3,6 @@
 Why: torch.cuda.graph and make_graphed_callables stay torch's own; capturing and replaying ask the
 driver. What a graph captures is simulated as it is captured; replaying it takes no further memory,
 and does the same work again.
-Versions: torch 2.10 to 2.15.
 """
 
 import itertools

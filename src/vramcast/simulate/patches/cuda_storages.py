@@ -2,7 +2,6 @@
 
 Why: a build of torch without CUDA does not know their device. With this, copy.deepcopy, torch.load
 and libraries that work on storages, such as FSDP, run torch's own code.
-Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any

@@ -2,7 +2,6 @@
 
 Why: they ask torch._C, where a build without CUDA has nothing for them. An answer about a stream is
 (its number, device index, device type). The classes are in stream_classes.py.
-Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any

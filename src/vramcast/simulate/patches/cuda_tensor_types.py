@@ -1,7 +1,6 @@
 """torch.cuda.FloatTensor and the like make tensors of the simulated GPU.
 
 Why: programs from before torch.device use them, and a build without CUDA refuses.
-Versions: torch 2.10 to 2.15.
 """
 
 from functools import partial

@@ -3,7 +3,6 @@
 Why: torch's own trees of graphs rebuild tensors from addresses of the driver. Here a function runs
 as there: first in the pool to warm up, then captured, with copies of its inputs that stay. Later
 it is replayed: it runs again in the memory it has, and the host launches nothing.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

@@ -2,7 +2,6 @@
 
 Why: they ask torch._C to spread and collect tensors, which a build without CUDA cannot. On one GPU
 inputs are moved there, and what is there already is not copied.
-Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any

@@ -3,7 +3,6 @@
 Why: its reducer is C++ and wants the tensors that a collective has reduced, which the fake process
 group does not give. A communication hook that returns the bucket does; where the program has one of
 its own, that is called. Parameters are not compared with other ranks, and nothing is timed.
-Versions: torch 2.10 to 2.15.
 """
 
 import functools

@@ -1,7 +1,6 @@
 """It is noted when something is compiled, and what is allocated meanwhile.
 
 Why: Inductor times kernels while it compiles. A second run finds them in its caches.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """Inductor asks for the simulated GPU's current stream.
 
 Why: in a build of torch without CUDA it has no function for that.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

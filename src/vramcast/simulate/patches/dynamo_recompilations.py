@@ -1,7 +1,6 @@
 """A function that is compiled again is noted, with torch's reason.
 
 Why: a run that compiles again and again is slow, and each compilation may allocate.
-Versions: torch 2.10 to 2.15.
 """
 
 import re

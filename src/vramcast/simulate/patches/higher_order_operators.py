@@ -2,7 +2,6 @@
 
 Why: they choose among kernels in Python by the keys of their arguments and of the thread, and have
 none for this key. The operators that they call are simulated.
-Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any

@@ -3,7 +3,6 @@
 Why: there is no GPU to launch them on. Everything else stays Inductor's own: which buffers its code
 takes and frees, how many configurations a kernel has, and what it allocates to time them at the
 first launch.
-Versions: torch 2.10 to 2.15.
 """
 
 import ctypes

@@ -2,7 +2,6 @@
 
 Why: there is nothing to time. By these times it decides whether products are padded, and which
 kernel of several is best.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

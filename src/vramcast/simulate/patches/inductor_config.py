@@ -2,7 +2,6 @@
 
 Why: its worker processes would compile Triton kernels, of which nothing is needed here. Timings are
 not kept: a first run on a GPU has none.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """Whether a product is padded is decided in every run, as in a first one on a GPU.
 
 Why: Inductor times both ways with tensors of their sizes, and keeps the answer in files.
-Versions: torch 2.10 to 2.15.
 """
 
 import inspect

@@ -1,7 +1,6 @@
 """Code of Inductor allocates on the simulated GPU.
 
 Why: a build of torch without CUDA lacks the function that it allocates with, and others.
-Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any

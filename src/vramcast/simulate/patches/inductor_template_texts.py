@@ -1,7 +1,6 @@
 """The templates of Inductor's kernels are read when one is used.
 
 Why: reading them when Inductor is imported takes half a second, and most programs use none.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """With max-autotune, kernels of cuBLAS and cuDNN win against Triton's templates.
 
 Why: how fast a template is cannot be said without a GPU. What timing them allocates is allocated.
-Versions: torch 2.10 to 2.15.
 """
 
 import sys

@@ -1,7 +1,6 @@
 """What Inductor keeps goes by the version of torch.
 
 Why: it goes by the contents of torch's files, and reading them takes a quarter of a second.
-Versions: torch 2.10 to 2.15.
 """
 
 import hashlib

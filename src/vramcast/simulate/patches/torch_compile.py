@@ -3,7 +3,6 @@
 Why: Dynamo and Inductor need no GPU to lower a program for one; the code that they write runs on
 the simulated device (inductor.py). Importing them takes seconds, so a function that is compiled
 while nothing else needs them yet, as libraries do when they are imported, waits for its first call.
-Versions: torch 2.10 to 2.15.
 """
 
 import functools

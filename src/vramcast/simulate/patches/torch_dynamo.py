@@ -2,7 +2,6 @@
 
 Why: optimizers import it to switch it off, and the import takes longer than most predictions.
 Functions that were decorated before are decorated again by the real module.
-Versions: torch 2.10 to 2.15.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 Why: a checkpoint would take as much of the disk as on a real machine, for zeros. Files with gaps
 have the size of the real ones and can be loaded; their tensors are zeros.
-Versions: torch 2.10 to 2.15.
 """
 
 from typing import Any
