@@ -27,6 +27,14 @@ def test_the_users_error_is_shown_although_the_model_cannot_be_described() -> No
 
 
 @pytest.mark.usefixtures("warm_simulations")
+def test_an_error_that_is_no_exception_names_the_users_line() -> None:
+    with pytest.raises(
+        WorkloadError, match=r"build failed\.\n.*in interrupts_itself.*\nKeyboardInt"
+    ):
+        vramcast.predict(f"{WORKLOADS}:interrupts_itself", gpu="h200")
+
+
+@pytest.mark.usefixtures("warm_simulations")
 def test_a_model_that_the_step_drops_is_freed() -> None:
     """A weight, its gradient and two states of 4 MiB, temporaries and cuBLAS, of one model."""
     prediction = vramcast.predict(f"{WORKLOADS}:makes_a_model_in_every_step", gpu="h200")

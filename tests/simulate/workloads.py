@@ -350,6 +350,10 @@ class RefusesToBeListed(nn.Module):
         raise RuntimeError("the model is not complete yet")
 
 
+def interrupts_itself() -> Callable[[], Any]:
+    raise KeyboardInterrupt
+
+
 def fails_with_a_half_built_model() -> Callable[[], Any]:
     model = RefusesToBeListed()
     raise ValueError(f"the user's mistake, with {len(model.weight)} weights")

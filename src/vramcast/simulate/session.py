@@ -197,9 +197,9 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
         try:
             with refusals():
                 return call()
-        except WorkloadError:
+        except (WorkloadError, SystemExit):
             raise
-        except Exception as error:
+        except BaseException as error:  # whatever user code raises
             raise WorkloadError(
                 f"The workload's {what} failed.\n{user_traceback(error)}".rstrip(),
                 MAYBE_A_FAULT,
