@@ -136,41 +136,29 @@ def run_trials(
     """What ended earlier is not trained again. `options` go to `train_trial` for every trial."""
     # two at a time would train the same trials, or remove each other's files
     with locked_folder(out):
-        return _run_trials(trials, out, workers, options, force=force, progress=progress)
+        folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
+        # All of them first: a refusal must come before hours of training.
+        for trial, folder in zip(trials, folders, strict=True):
+            folder.check(trial, force=force)
+        runs = [folder.result() for folder in folders]
+        for folder, run in zip(folders, runs, strict=True):
+            if run is not None and run.finished:
+                folder.remove_checkpoints()
+        one_at_a_time = threading.Lock()
 
+        def tell(reached: Progress) -> None:
+            with one_at_a_time:
+                progress(reached)
 
-def _run_trials(
-    trials: Sequence[BenchTrial],
-    out: Path,
-    workers: Sequence[Worker],
-    options: dict[str, Any],
-    *,
-    force: bool,
-    progress: Report,
-) -> list[TrainedRun]:
-    folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
-    # All of them first: a refusal must come before hours of training.
-    for trial, folder in zip(trials, folders, strict=True):
-        folder.check(trial, force=force)
-    runs = [folder.result() for folder in folders]
-    for folder, run in zip(folders, runs, strict=True):
-        if run is not None and run.finished:
-            folder.remove_checkpoints()
-    one_at_a_time = threading.Lock()
+        def train(index: int, worker: Worker) -> None:
+            trial, folder = trials[index], folders[index]
+            folder.begin(trial, options["lock_seconds"])
+            request = {"trial": trial.to_dict(), "folder": str(folder.path.absolute()), **options}
+            runs[index] = finished_run(trial, folder, worker.train(request), tell)
 
-    def tell(reached: Progress) -> None:
-        with one_at_a_time:
-            progress(reached)
-
-    def train(index: int, worker: Worker) -> None:
-        trial, folder = trials[index], folders[index]
-        folder.begin(trial, options["lock_seconds"])
-        request = {"trial": trial.to_dict(), "folder": str(folder.path.absolute()), **options}
-        runs[index] = finished_run(trial, folder, worker.train(request), tell)
-
-    unfinished = [index for index, run in enumerate(runs) if run is None or not run.finished]
-    run_everywhere([partial(train, index) for index in unfinished], workers)
-    return [run for run in runs if run is not None]
+        unfinished = [index for index, run in enumerate(runs) if run is None or not run.finished]
+        run_everywhere([partial(train, index) for index in unfinished], workers)
+        return [run for run in runs if run is not None]
 
 
 def folder_name(trial: BenchTrial) -> str:
