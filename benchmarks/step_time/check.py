@@ -47,7 +47,8 @@ and [later.md](later.md). The rates are made by `fit.py` from `steps.jsonl.gz`, 
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
 [wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`. `compiled_alone.jsonl` has
-what 18 compiled rows took on an H200, and the parts of their host (profiled.py); nothing reads it.
+what 21 rows took on an H200, and the parts of their host (profiled.py), `host_pieces.jsonl` what
+400 calls of each kind in `host_pieces.py` took; nothing reads them.
 
 Not quite unseen: two numbers were read off profiles of steps of `unseen.py`, 9 ps for each element
 of a bilinear interpolation with channels last (segformer), and that the reads of a reduction's last
@@ -64,7 +65,9 @@ the other kernels of a step with a batch of 16 (`hybrid_kernels.jsonl.gz`). The 
 `e10-50m` were recorded too, at batches of 96 and 256, after the last full run of `fit.py`: its
 `fit_memory` made their four entries, the others were not made again. Attention, products that are
 not aligned, copies, and convolutions with one filter for each channel were fitted once more, with
-the kernels of the steps of [newest.md](newest.md) (`newest_kernels.jsonl.gz`).
+the kernels of the steps of [newest.md](newest.md) (`newest_kernels.jsonl.gz`); batch norm in fp16
+with those of one step of [fresh.md](fresh.md), whose other kernels (`fresh_kernels.jsonl.gz`) were
+not used yet.
 Kernels that torch.compile writes go by their bytes and their slow functions at one rate, made from
 those of six profiled steps (`generated.jsonl`); the steps of other compiled rows were timed alone,
 with kernels from Inductor's cache.

@@ -173,11 +173,15 @@ def modules() -> Step:
     return step
 
 
+def halve(part: torch.Tensor) -> None:
+    part.grad.mul_(0.5)
+
+
 def hooks() -> Step:
     """Every gradient passes a hook, as those that reduce or quantise gradients have them."""
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(40))).cuda()
     for part in model.parameters():
-        part.register_post_accumulate_grad_hook(lambda p: p.grad.mul_(0.5))
+        part.register_post_accumulate_grad_hook(halve)
     x = _ones()
 
     def step() -> None:

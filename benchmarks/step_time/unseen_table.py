@@ -51,7 +51,12 @@ further.md has steps that they have not met.""",
     "later": "",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
-    "fresh": "",
+    "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended
+since), `mpnet` because it computes positions on the host, 150 ms on each of 16 threads: arithmetic
+of the host is not counted. `stablelm` took 87 ms in steps with nothing queued before them.
+Convolutions made the errors of `deeplab_101` (dilated, 18 ms, predicted 38) and of `regnet_y_last`
+(in groups with channels last, 53 ms, predicted 28). `diffusion` is not there: its library was not
+on that machine.""",
 }
 
 
