@@ -18,7 +18,8 @@ SMALL = Path(__file__).parent / "small"
 
 @pytest.mark.usefixtures("warm_simulations")
 @pytest.mark.parametrize(
-    ("kind", "processes"), [("subprocess", 1), ("exec", 2), ("torchrun", 1), ("spawn", 2)]
+    ("kind", "processes"),
+    [("subprocess", 1), ("exec", 2), ("torchrun", 1), ("spawn", 2), ("process", 1)],
 )
 def test_what_a_program_starts_is_run_with_the_environment_that_it_gives(
     kind: str, processes: int

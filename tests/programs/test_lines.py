@@ -211,6 +211,7 @@ def test_what_was_not_seen_is_said() -> None:
         ("killed", "ended by SIGKILL", "host's memory"),
         ("forward", "no training step was seen", "Does it train"),
         ("forks-away", "no training step was seen", "It has forked itself"),
+        ("talks", "no training step was seen", "started others with multiprocessing"),
         ("missing", "a_package_that_is_not_there", "Install what provides"),
         ("downloads", "words.zip is not here", "from http://data.example/words.zip, which"),
         ("cpu", "never used the GPU", "--device cuda"),

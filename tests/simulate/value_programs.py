@@ -5,11 +5,15 @@ python tests/simulate/value_programs.py
 
 from __future__ import annotations
 
+import struct
+
 from program_device import run_programs, taken_by
 
 # isort: split
 # the device is loaded before torch
 import torch
+
+SIDE = 1_000
 
 
 def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() -> None:
@@ -87,6 +91,42 @@ def a_number_that_is_written_nowhere_changes_nothing() -> None:
     padding = torch.zeros(8, 1, 512, 512, device="cuda")[:, 0, 0, :]
     padding[torch.ones(8, 512, device="cuda", dtype=torch.long) == 2] = 1e9
     assert not (padding > 0).any().item()
+
+
+def the_host_computes_with_what_the_program_has_made() -> None:
+    ones = torch.ones(SIDE, SIDE)
+    above = ones.triu() - torch.eye(SIDE)
+    read = torch.frombuffer(bytearray(struct.pack("f", 2.0) * SIDE**2), dtype=torch.float32)
+    read = read.view(SIDE, SIDE)
+    written = torch.empty(SIDE, SIDE)
+    written[: SIDE // 2] = read[: SIDE // 2] * 3
+    written[SIDE // 2 :] = 1
+    assert (above == 1).sum() == SIDE * (SIDE - 1) // 2
+    assert ones.sum() == len((read / ones).nonzero()) == SIDE**2
+    assert written.mean() == 3.5
+
+
+def a_large_graph_that_the_host_normalises_has_its_edges_on_the_gpu() -> None:
+    """36 million whole numbers, of which a few are not zero."""
+    side = 6 * SIDE
+    edges = torch.arange(side).repeat(2, 3)
+    graph = torch.sparse_coo_tensor(edges, torch.ones(3 * side).int(), (side, side)).to_dense()
+    degrees = graph.sum(dim=1).float()
+    shares = graph / degrees.sqrt().unsqueeze(0) / degrees.sqrt().unsqueeze(1)
+    assert shares[shares > 0].cuda().shape == (side,)
+
+
+def weights_of_models_and_products_are_not_computed_on_the_host() -> None:
+    layer = torch.nn.Linear(SIDE, SIDE)
+    product = torch.ones(SIDE, SIDE) @ torch.ones(SIDE, SIDE)
+    for zeros in (layer.weight.data, layer.weight.data * 2 + 1, product):
+        assert not zeros.any()
+
+
+def the_host_computes_only_so_much() -> None:
+    many = torch.ones(64, SIDE, SIDE)
+    sums = [float(many.sum()) for _ in range(32)]
+    assert sums[0] == many.numel() and sums[-1] == 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ the environment that they give it. Of several processes one is run.
 """
 
 import contextlib
+import multiprocessing.process
 import os
 import re
 import shlex
@@ -30,6 +31,8 @@ SHELL_OPERATORS = frozenset("|&;<>$`")
 # Modules of Python that are tools and not training.
 TOOLS = ("pip", "venv", "ensurepip")
 SPAWN = "torch.multiprocessing.spawn"
+# What talks to the process that started it must run beside it.
+TALKING = ("multiprocessing.queues", "multiprocessing.connection", "torch.multiprocessing.queue")
 # Called with a program that the program wants to start; returns how it is to be run.
 Check = Callable[[Program], Program]
 
@@ -38,13 +41,12 @@ class _Launches:
     def __init__(self, watcher: Watcher, check: Check) -> None:
         self._watcher, self._check = watcher, check
         self._pid = os.getpid()
+        self._has_child_trained = False
 
     def understood(self, words: Sequence[str], environment: Mapping[str, str]) -> Program | None:
         """What this line starts, if that may be the training."""
         if (
-            os.getpid() != self._pid
-            or threading.current_thread() is not threading.main_thread()
-            or self._watcher.num_steps
+            not self._may_train()
             or not words
             or not LAUNCHER.fullmatch(os.path.basename(words[0]))
             # another process of the same training
@@ -85,6 +87,25 @@ class _Launches:
             sys.modules["__main__"] = before[4]
         return 0
 
+    def _may_train(self) -> bool:
+        """Whether what is started here and now may be the training."""
+        is_main = threading.current_thread() is threading.main_thread()
+        return os.getpid() == self._pid and is_main and not self._watcher.num_steps
+
+    def child(self, process: Any) -> bool:
+        """Runs what this process would run; false where it must be started."""
+        method = process._start_method or multiprocessing.get_start_method()
+        given = [*process._args, *process._kwargs.values()]
+        if process.daemon or method == "fork" or not (self._may_train() or self._has_child_trained):
+            return False
+        if any(type(one).__module__ in TALKING for one in given):
+            return False
+        if not self._has_child_trained:  # else it is another one of the same training
+            with contextlib.suppress(SystemExit):
+                process.run()
+        self._has_child_trained = self._watcher.num_backwards > 0
+        return True
+
     def spawned(self, function: Callable[..., Any], arguments: Any, num_processes: int) -> None:
         """One process after the other, until one has trained."""
         num_backwards = self._watcher.num_backwards
@@ -105,6 +126,8 @@ def following_launches(watcher: Watcher, check: Check) -> Iterator[None]:
             stack.enter_context(replaced(os, name, _exec(launches)))
         spawning = sys.modules[SPAWN]
         starting = _start_processes(launches)
+        one = multiprocessing.process.BaseProcess
+        stack.enter_context(replaced(one, "start", _start(launches, watcher)))
         stack.enter_context(_everywhere(spawning.start_processes, starting))
         stack.enter_context(
             after_import(["torch.distributed.run"], lambda _: _patch_torchrun(launches))
@@ -183,10 +206,34 @@ def _start_processes(launches: _Launches) -> Callable[..., Any]:
     return start_processes
 
 
+def _start(launches: _Launches, watcher: Watcher) -> Wrap:
+    def wrap(start: Callable[..., Any]) -> Callable[..., Any]:
+        def start_here(self: Any) -> None:
+            if launches.child(self):
+                self._popen = _Joined()
+                return
+            watcher.has_started_others = watcher.has_started_others or not self.daemon
+            start(self)
+
+        return start_here
+
+    return wrap
+
+
 class _Joined:
-    """Ended processes."""
+    """Ended processes, or one."""
 
     processes: tuple[Any, ...] = ()
+    returncode = 0
+    pid = sentinel = -1
+
+    def poll(self, *_: Any, **__: Any) -> int:
+        return 0
+
+    wait = poll
+
+    def close(self) -> None:
+        pass
 
     def join(self, *_: Any, **__: Any) -> bool:
         return True

@@ -47,8 +47,8 @@ INSIDE = "VRAMCAST_INSIDE"
 DOWNLOADING = ("aiohttp", "httpx", "huggingface_hub", "requests", "urllib", "urllib3")
 ADDRESS = re.compile(r"https?://[^\s'\")>]+")
 FORKED = (
-    "It has forked itself with os.fork, and only the process that the line starts is watched: let "
-    "that one train."
+    "It has forked itself, or started others with multiprocessing, and only the process that the "
+    "line starts is watched: let that one train."
 )
 NOT_SEEN = "{what} was not seen: if the program does it later, --whole runs the program to its end"
 
@@ -236,19 +236,20 @@ class ProgramRun(ABC):
     def _check_has_trained(self) -> None:
         if self.has_used_gpu() and self.watcher.num_steps:
             return
+        has_others = self._has_forked or self.watcher.has_started_others
         what = f"The program never used the GPU (python {self.program.target})."
         advice = (
             "Does it take an option for the device, such as --device cuda? "
             "torch.cuda.is_available() is true in it."
         )
-        if self.has_used_gpu():
+        if has_others or self.has_used_gpu():
             seen = f"{self.watcher.num_backwards} backward passes and no optimizer step"
             what = f"The program ended and no training step was seen in it: {seen}."
             advice = (
                 "Does it train with these arguments? A program that starts others, for example "
                 "with subprocess, is named by the line that it starts."
             )
-        raise WorkloadError(what, FORKED if self._has_forked else advice)
+        raise WorkloadError(what, FORKED if has_others else advice)
 
 
 def how_far(watcher: Watcher) -> str:

@@ -90,6 +90,7 @@ class Watcher:
     ends_itself: bool = False
     # begun again after that, with no batches: epochs that nothing is done in
     num_empty_loaders: int = 0
+    has_started_others: bool = False  # processes, which are not watched
     num_empty_epochs: int = 0  # of training
     # what the program reads batches from
     data_iterators: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)

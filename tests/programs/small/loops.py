@@ -117,6 +117,15 @@ match kind:
             os._exit(0)
         os.setsid()
         time.sleep(1000)
+    case "talks":
+        import multiprocessing
+
+        forking = multiprocessing.get_context("fork")
+        answers = forking.Queue()
+        other = forking.Process(target=answers.put, args=(1,))
+        other.start()
+        answers.get()
+        other.join()
     case "missing":
         import a_package_that_is_not_there  # noqa: F401
     case "downloads":

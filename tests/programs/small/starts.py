@@ -31,3 +31,14 @@ match kind:
         import torch.multiprocessing as mp
 
         mp.spawn(child, nprocs=2)
+    case "process":
+        os.environ.update(environment)
+        import multiprocessing
+
+        spawning = multiprocessing.get_context("spawn")
+        processes = [spawning.Process(target=child, args=(rank,)) for rank in range(2)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+            assert process.exitcode == 0 and not process.is_alive()

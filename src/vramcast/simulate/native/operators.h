@@ -66,6 +66,7 @@ struct Operator {
   int units_dimension = -1;     // whose indices are gone through side by side: samples, channels
   bool uninitialised = false;   // its result has no contents yet
   bool is_gemm = false;         // a matrix product: cuBLAS takes a workspace
+  bool is_laborious = false;    // more than a few operations for each element
   size_t first_matrix = 0;      // of a product: addmm and its like begin with what is added
   bool samples = false;         // draws random numbers; integers are really drawn
   Draws draws = Draws::nothing;
@@ -251,6 +252,10 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");
   result.scales = full_name == "aten::_scaled_mm";
   result.is_gemm = gemm_names.count(full_name) > 0;
+  result.is_laborious = result.is_gemm || full_name.find("conv") != std::string::npos ||
+                        full_name.find("linalg") != std::string::npos ||
+                        full_name.find("cdist") != std::string::npos ||
+                        full_name.find("attention") != std::string::npos;
   result.first_matrix = full_name.find("add") != std::string::npos ? 1 : 0;
   const bool has_kernel =
       has_cuda_kernel(full_name, op.hasKernelForDispatchKey(DispatchKey::CPU) ||

@@ -87,7 +87,12 @@ struct LazyHostAllocator final : c10::Allocator {
   struct Mapping {
     void* address;
     size_t num_bytes;
+    bool filled = false;  // with values that the program computed
   };
+  // Nothing for memory that is not of this kind.
+  static Mapping* mapping_of(const c10::DataPtr& pointer) {
+    return pointer.get_deleter() == &unmap ? static_cast<Mapping*>(pointer.get_context()) : nullptr;
+  }
   static void unmap(void* context) {
     auto* mapping = static_cast<Mapping*>(context);
     {
@@ -106,8 +111,9 @@ struct LazyHostAllocator final : c10::Allocator {
   }
   // Zeros again, without touching the memory; false for memory that is not of this kind.
   static bool clear(const c10::DataPtr& pointer) {
-    if (pointer.get_deleter() != &unmap) return false;
-    const auto* mapping = static_cast<Mapping*>(pointer.get_context());
+    auto* mapping = mapping_of(pointer);
+    if (!mapping) return false;
+    mapping->filled = false;
     return madvise(mapping->address, mapping->num_bytes, MADV_DONTNEED) == 0;
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
@@ -198,6 +204,7 @@ static at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                                         : c10::GetCPUAllocator();
   if (on_gpu) recorder.describe(sizes, dtype);
   auto pointer = allocator->allocate(num_bytes);
+  if (allocator == c10::GetCPUAllocator() && num_bytes) memset(pointer.get(), 0, num_bytes);
   auto storage = c10::Storage(
       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), num_bytes,
                                             std::move(pointer), allocator, /*resizable=*/true));

@@ -139,12 +139,10 @@ struct AccessOf {
   }
 };
 
-static bool only_views(const Operator& info, const std::vector<IValue>& results) {
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (i >= info.result_aliases.size() || info.result_aliases[i] < 0 || info.result_writes[i])
-      return false;
-  }
-  return !results.empty();
+static bool only_views(const Operator& info) {
+  for (size_t i = 0; i < info.result_aliases.size(); ++i)
+    if (info.result_aliases[i] < 0 || info.result_writes[i]) return false;
+  return !info.result_aliases.empty();
 }
 
 static bool products_in_tf32() {
@@ -240,7 +238,7 @@ static bool joins_in_vectors(c10::ArrayRef<IValue> arguments) {
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
                       const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
-  if (info.uninitialised || only_views(info, results)) return work_log.add(work);
+  if (info.uninitialised || only_views(info)) return work_log.add(work);
   AccessOf access;
   // the tensor that has elements which another names: all of it is copied where it is not changed
   const at::Tensor* whole =
