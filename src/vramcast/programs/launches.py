@@ -32,7 +32,7 @@ SHELL_OPERATORS = frozenset("|&;<>$`")
 TOOLS = ("pip", "venv", "ensurepip")
 SPAWN = "torch.multiprocessing.spawn"
 # What talks to the process that started it must run beside it.
-TALKING = ("multiprocessing.queues", "multiprocessing.connection", "torch.multiprocessing.queue")
+TALKING = tuple(f"multiprocessing.{name}" for name in ("queues", "connection", "synchronize"))
 # Called with a program that the program wants to start; returns how it is to be run.
 Check = Callable[[Program], Program]
 
@@ -98,7 +98,7 @@ class _Launches:
         given = [*process._args, *process._kwargs.values()]
         if process.daemon or method == "fork" or not (self._may_train() or self._has_child_trained):
             return False
-        if any(type(one).__module__ in TALKING for one in given):
+        if any(base.__module__ in TALKING for one in given for base in type(one).__mro__):
             return False
         if not self._has_child_trained:  # else it is another one of the same training
             with contextlib.suppress(SystemExit):
