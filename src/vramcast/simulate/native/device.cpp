@@ -41,6 +41,7 @@
 #include "by_hand.h"
 #include "collectives.h"
 #include "hooks.h"
+#include "host_values.h"
 #include "meta.h"
 #include "products.h"
 #include "recurrent.h"
@@ -55,63 +56,6 @@ using c10::DispatchKey;
 using c10::DispatchKeySet;
 using c10::IValue;
 using torch::jit::Stack;
-
-// Small operators on the host really run, because what they compute may decide what the program
-// does next. Larger ones do where what they read has values, until so much was gone through; but
-// not the operators whose work is more than a pass over what they read. All others are simulated
-// too: their results are zeros.
-constexpr int64_t max_host_float_bytes = 256 << 10, max_host_other_bytes = 32 << 20,
-                  max_host_asked_bytes = 256 << 20, max_host_known_bytes = 512 << 20,
-                  most_host_bytes = int64_t{4} << 30;
-
-static std::atomic<int64_t> host_bytes_left = most_host_bytes;
-
-static LazyHostAllocator::Mapping* mapping_of(const at::Tensor& tensor) {
-  const bool is_dense = tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage();
-  return is_dense ? LazyHostAllocator::mapping_of(tensor.storage().data_ptr()) : nullptr;
-}
-
-// What parameters contain is of no interest.
-static bool has_values(const at::Tensor& tensor) {
-  const auto* mapping = mapping_of(tensor);
-  return !tensor.requires_grad() && (!mapping || mapping->filled);
-}
-
-static bool overwrites(const Operator& info, size_t argument) {
-  const auto& written = info.written_arguments;
-  return (info.overwrites || info.is_copy) &&
-         std::count(written.begin(), written.end(), static_cast<int>(argument));
-}
-
-static bool runs_on_host(const Operator& info, c10::ArrayRef<IValue> arguments) {
-  int64_t float_bytes = 0, other_bytes = 0;
-  bool any_sparse = false, all_known = true;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      any_sparse = any_sparse || tensor.layout() != at::kStrided;
-      const auto num_bytes = tensor.numel() * tensor.itemsize();
-      (c10::isFloatingType(tensor.scalar_type()) ? float_bytes : other_bytes) += num_bytes;
-      const bool is_overwritten = overwrites(info, i) && !tensor.requires_grad();
-      all_known = all_known && (is_overwritten || has_values(tensor));
-    });
-  }
-  if (any_sparse) return true;  // it has no storage of its own whose size could stand for it
-  const auto num_bytes = float_bytes + other_bytes;
-  if (info.asks && num_bytes <= max_host_asked_bytes) return true;
-  if (float_bytes <= max_host_float_bytes && other_bytes <= max_host_other_bytes) return true;
-  if (!all_known || info.uninitialised || info.samples || info.is_laborious || only_views(info) ||
-      num_bytes > std::min(max_host_known_bytes, host_bytes_left.load()))
-    return false;
-  host_bytes_left -= num_bytes;
-  return true;
-}
-
-static void note_host_values(const Operator& info, c10::ArrayRef<IValue> arguments, bool filled) {
-  for (const int i : info.written_arguments)
-    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
-      if (auto* mapping = mapping_of(tensor)) mapping->filled = filled;
-    });
-}
 
 static int64_t total_bytes(const Stack& metas) {
   int64_t num_bytes = 0;
