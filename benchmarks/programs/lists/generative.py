@@ -20,15 +20,7 @@ PROGRAMS = [
     ),
     *(
         Listed(f"gan_{name}", GAN, f"implementations/{name}", f"python {name}.py", DIGITS_OF_GAN)
-        for name in ("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae")
-    ),
-    *(
-        Listed(f"gan_{name}", GAN, f"implementations/{folder}", f"python {name}.py", DIGITS_OF_GAN)
-        for name, folder in (
-            ("clustergan", "cluster_gan"),
-            ("ebgan", "ebgan"),
-            ("sgan", "sgan"),
-        )
+        for name in ("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae", "ebgan", "sgan")
     ),
     Listed(
         "gan_pix2pix",

@@ -101,7 +101,13 @@ PROGRAMS = [
         "python train_toy.py --data pinwheel --save DATA/out/ffjord",
     ),
     Listed("grokking", "teddykoker/grokking", ".", "python train.py"),
-    Listed("pyro_svi", "pyro-ppl/pyro", "examples", "python svi_torch.py --cuda"),
+    Listed(
+        "pyro_svi",
+        "pyro-ppl/pyro",
+        "examples",
+        "python svi_torch.py --cuda",
+        beside=("pyro",),
+    ),
     Listed(
         "variational_recurrent",
         "emited/VariationalRecurrentNeuralNetwork",
