@@ -92,5 +92,19 @@ def a_large_mask_of_which_nothing_is_padded_is_known() -> None:
     assert not (chosen > 0).any().item()
 
 
+def a_gradient_that_needs_what_an_optimizer_has_changed_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    first, second = (model(torch.zeros(4, 16, device="cuda")).sum() for _ in range(2))
+    first.backward()
+    optimizer.step()
+    try:
+        second.backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+    else:
+        raise AssertionError("a gradient was computed from weights that are no more")
+
+
 if __name__ == "__main__":
     run_programs()

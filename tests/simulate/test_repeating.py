@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+import vramcast
 from vramcast.simulate.repeating import originals, with_repetitions
 
 PROGRAM = """
@@ -75,6 +78,29 @@ def test_a_prediction_is_the_same_as_if_all_steps_had_run() -> None:
     ]
     for (_, _, all_ran), (_, _, repeated) in zip(found[::2], found[1::2], strict=True):
         assert repeated == all_ran
+
+
+REPLACES = """
+import torch
+
+def build():
+    kept = [None] * 3
+
+    def step():
+        for i, mib in enumerate((2, 11, 12)):
+            kept[i] = torch.empty(mib << 20, dtype=torch.uint8, device="cuda")
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_steps_that_do_the_same_go_on_until_they_take_no_more(tmp_path: Path) -> None:
+    """The fifth finds free memory that is cut up otherwise than the fourth did."""
+    (tmp_path / "work.py").write_text(REPLACES)
+    found = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+    assert found.phases[-1].num_steps == 5
+    assert found.peak_reserved_bytes == 58 << 20
 
 
 def steps(num_steps: int) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vramcast.allocator.replay import replay
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate import repeating
 from vramcast.simulate.device import Allocation, Device, Work
@@ -22,6 +23,7 @@ from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, W
 # its second, DistributedDataParallel makes new buckets.
 WHOLE_STEP = 0.9
 ALIKE = 0.999  # of what two steps ask for
+MOST_UNTIL_STEADY = 6  # steps
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",
@@ -87,21 +89,45 @@ class Recording:
 
     def can_repeat(self, num_steps: int) -> bool:
         """Whether the last step is long and stands for so many more: then they need not run."""
-        if self.segments[-2:] != [PhaseName.TRAIN] * 2:
-            return False
         bounds = self._bounds()
-        if bounds[-1] - bounds[-2] < repeating.LONG_STEP:
+        if not self._are_steps(2) or bounds[-1] - bounds[-2] < repeating.LONG_STEP:
             return False
-        work = self.device.work_array(bounds[-3], bounds[-1])
-        bounds = [bound - bounds[-3] for bound in bounds]
-        arrays = self.device.events_array(), self.device.allocations_array()
-        if not repeating.does_the_same(*arrays, work, bounds):
-            made_once = repeating.made_by_first_alone(*arrays, work, bounds)
+        arrays = self._last_two(bounds)
+        if not repeating.does_the_same(*arrays):
+            made_once = repeating.made_by_first_alone(*arrays)
             if made_once is None:
                 return False
             self.made_once = made_once
         self.num_repetitions = num_steps
         return True
+
+    def _are_steps(self, num_last: int) -> bool:
+        return self.segments[-num_last:] == [PhaseName.TRAIN] * num_last
+
+    def _last_two(
+        self, bounds: Sequence[int]
+    ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[int]]:
+        """What `repeating` compares."""
+        work = self.device.work_array(bounds[-3], bounds[-1])
+        within = [bound - bounds[-3] for bound in bounds]
+        return self.device.events_array(), self.device.allocations_array(), work, within
+
+    def _num_until_steady(self, run: trace.SimulatedRun) -> int:
+        """Steps that do the same may still take more: each finds the free memory cut up anew."""
+        if self.num_repetitions or run.held_until or not self._are_steps(3):
+            return 0
+        if not repeating.does_the_same(*self._last_two(self._bounds())):
+            return 0
+        original = repeating.originals(run.events, len(run.sizes), MOST_UNTIL_STEADY)
+        circumstances = run.circumstances()
+        circumstances["keys"] = original.each(run.streams) if len(run.streams) else ()
+        peaks = replay(
+            repeating.with_repetitions(run.events, MOST_UNTIL_STEADY),
+            original.each(run.sizes),
+            **circumstances,
+        ).peaks_after_step
+        reserved = [reserved for _, reserved in peaks]
+        return max(reserved.index(reserved[-1]) - len(self.segments), 0)
 
     def steps_are_alike(self) -> bool:
         """Layers may be left out, and batches may be of several lengths."""
@@ -117,8 +143,15 @@ class Recording:
         return all(length == last + 1 for length in lengths[1:])
 
     def describe(self) -> trace.SimulatedRun:
-        """What was recorded until now."""
+        """What was recorded until now, and the last step as often again as it takes more."""
         self.python_calls.stop()
+        found = self._recorded()
+        if not (more := self._num_until_steady(found)):
+            return found
+        self.num_repetitions = more
+        return self._recorded()
+
+    def _recorded(self) -> trace.SimulatedRun:
         num_parameters, num_trainable = self.ownership.look()
         # in this order: other threads may allocate meanwhile
         events, held_until, at_most = trace.split_holds(self.device.events_array())

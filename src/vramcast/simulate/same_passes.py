@@ -105,7 +105,7 @@ class _Known:
             return _Known(form, numbers, 0 * numbers)
         step = numbers - self.numbers
         if not np.array_equal(step, self.step):
-            return _Known(form, numbers, step)
+            return _Known(form, numbers, step, self.num_passes)  # a sample that begins again
         self.numbers = numbers
         return self
 

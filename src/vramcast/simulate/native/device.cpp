@@ -162,6 +162,11 @@ static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const 
   const CurrentOperator current(recorder, info.name);
   const auto metas = described_results(op, info, arguments);
   auto results = make_results(info, arguments, *metas, true);
+  // as torch's kernels of lists do themselves: a gradient may need what was there before
+  if (info.updates_list)
+    for_each_tensor(arguments[0], [](const at::Tensor& tensor) {
+      tensor.unsafeGetTensorImpl()->bump_version();
+    });
   if (info.is_gemm) simulate_gemm(info, arguments);
   if (info.reduction && results[0].isTensor())
     simulate_reduction(op, *info.reduction, arguments, results[0]);
