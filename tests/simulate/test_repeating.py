@@ -96,7 +96,7 @@ def build():
 
 @pytest.mark.usefixtures("warm_simulations")
 def test_steps_that_do_the_same_go_on_until_they_take_no_more(tmp_path: Path) -> None:
-    """The fifth finds free memory that is cut up otherwise than the fourth did."""
+    """The fifth finds free memory cut up otherwise. An H200: 34, 46, 46, 46, 58 and 58 MiB."""
     (tmp_path / "work.py").write_text(REPLACES)
     found = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
     assert found.phases[-1].num_steps == 5
