@@ -16,6 +16,13 @@ def echo(request, tell):
     return {"request": request}
 
 
+def tells_thrice(request, tell):
+    for number in (1, 2, 3):
+        tell(number)
+    open(request, "w").close()
+    time.sleep(600)
+
+
 def large(request, tell):
     return "x" * request
 

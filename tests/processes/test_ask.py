@@ -192,6 +192,20 @@ def test_an_interruption_ends_the_task_before_it_is_raised(server: ForkServer, m
     assert mark.only_the_server()
 
 
+def test_what_was_told_before_an_interruption_is_heard(server: ForkServer, tmp_path: Path) -> None:
+    heard, told = [], tmp_path / "told"
+
+    def hear(number: int) -> None:
+        heard.append(number)
+        if number == 1:
+            assert comes_true(told.exists)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(server, "tells_thrice", str(told), progress=hear)
+    assert heard == [1, 2, 3]
+
+
 def test_a_guard_that_no_longer_answers_is_given_up(
     server: ForkServer, mark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,7 +156,8 @@ class ForkServer:
         **options: Any,
     ) -> Any:
         """The answer. The options are those of `follow`."""
-        with contextlib.closing(self.follow(task, request, **options)) as news:
+        following = self.follow(task, request, overheard=progress, **options)
+        with contextlib.closing(following) as news:
             while True:
                 try:
                     progress(next(news))
@@ -174,8 +175,10 @@ class ForkServer:
         on_output: Callable[[bytes], None] | None = None,
         family: dict[str, Any] | None = None,
         meanwhile: Callable[[], object] = lambda: None,
+        overheard: Callable[[Any], None] = lambda _: None,
     ) -> Generator[Any, None, Any]:
-        """Generates the task's progress and returns the answer. Closing it ends the task.
+        """Generates the task's progress and returns the answer. Closing it ends the task;
+        `overheard` gets what it had told.
 
         User code prints into `log`, and `on_output` gets it soon after. `stop` is asked often
         whether to end the task. A server that is kept imports what one task of a `family` has
@@ -198,14 +201,8 @@ class ForkServer:
             channel = Channel(self._sent(order, printed.fileno()), secret)
             meanwhile()
             output = _Output(printed.fileno(), on_output)
-            running = _Running(
-                channel,
-                self.start_seconds,
-                timeout_seconds,
-                stop,
-                output.pass_on,
-                self._has_died,
-            )
+            seconds = self.start_seconds, timeout_seconds
+            running = _Running(channel, *seconds, stop, output.pass_on, self._has_died)
             try:
                 yield from running.news()
             finally:
@@ -213,6 +210,8 @@ class ForkServer:
                     self.close()
                 channel.close()
                 output.pass_on()
+                for news in running.unheard:
+                    overheard(news)
             if running.never_started:
                 raise self._not_started(tail(self._log) if self._log is not None else "")
             return running.answer("" if on_output else tail(printed))
@@ -261,8 +260,8 @@ class _Running:
         start_seconds: float,
         timeout_seconds: float,
         stop: Callable[[], bool],
-        listen: Callable[[], None] = lambda: None,
-        server_died: Callable[[], bool] = lambda: False,
+        listen: Callable[[], None],
+        server_died: Callable[[], bool],
     ) -> None:
         self._channel, self._timeout_seconds, self._stop = channel, timeout_seconds, stop
         self._listen, self._server_died = listen, server_died
@@ -271,6 +270,7 @@ class _Running:
         self._status: int | None = None
         self._killed_for: FailureKind | None = None
         self._last: dict[str, Any] = {}
+        self.unheard: list[Any] = []
 
     @property
     def _is_late(self) -> bool:
@@ -322,7 +322,8 @@ class _Running:
         if self._killed_for is None:  # interrupted from outside, or at its end already
             self._hang_up()
             while self._is_started and not self._has_ended and not self._is_late:
-                self._hear()
+                if "progress" in (message := self._hear()):
+                    self.unheard.append(message["progress"])
         return self._has_ended or not self._is_started
 
     def answer(self, printed: str) -> Any:
