@@ -120,7 +120,7 @@ class Recording:
             return 0
         original = repeating.originals(run.events, len(run.sizes), MOST_UNTIL_STEADY)
         circumstances = run.circumstances()
-        circumstances["keys"] = original.each(run.streams) if len(run.streams) else ()
+        circumstances["keys"] = original.each(np.asarray(run.streams)) if len(run.streams) else ()
         peaks = replay(
             repeating.with_repetitions(run.events, MOST_UNTIL_STEADY),
             original.each(run.sizes),
