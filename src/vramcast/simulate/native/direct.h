@@ -1,6 +1,6 @@
-// The most frequent operators, called without the dispatcher's stack: device.cpp includes this where
-// it has simulate(). What is on a stack is counted once more, and where Python has the tensor too, its
-// global lock is taken for that: a fifth of the time of a small operator.
+// The most frequent operators, called without the dispatcher's stack: device.cpp includes this
+// where it has simulate(). What is on a stack is counted once more, and where Python has the tensor
+// too, its global lock is taken for that: a fifth of the time of a small operator.
 #pragma once
 
 // The arguments as a stack would have them, but not counted.

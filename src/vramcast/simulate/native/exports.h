@@ -131,7 +131,8 @@ int64_t vramcast_shapes(int64_t* to, int64_t start, int64_t room) {
 int64_t vramcast_work(Work* to, int64_t start, int64_t room) {
   return copy_list(work_log.mutex, work_log.list, to, start, room);
 }
-// For each row which of the distinct ones it is, and where each of these is first; how many these are.
+// For each row which of the distinct ones it is, and where each of these is first. Returns how many
+// are distinct.
 int64_t vramcast_distinct(int64_t count, int64_t row_bytes, const char* rows, int64_t* places,
                           int64_t* firsts) {
   std::unordered_map<std::string_view, int64_t> known;

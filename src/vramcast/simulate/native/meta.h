@@ -227,8 +227,8 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
   return metas;
 }
 
-// Nothing where it only writes to lists of tensors that are alike; where it makes a list of them, the
-// first one shows what they are like.
+// Nothing where it only writes to lists of tensors that are alike; where it makes a list of them,
+// the first one shows what they are like.
 static Metas described_results(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments) {
   static const auto nothing = std::make_shared<const Stack>();
