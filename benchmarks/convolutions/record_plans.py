@@ -15,6 +15,7 @@ batch sizes, precisions and layouts that it draws. One line a convolution and pa
     asked                   the workspace that src/vramcast/simulate/cudnn says, if it says one
     all                     in one of ten lines: engine and bytes of every proposal
 
+--deterministic leaves out kernels whose results vary, as torch does where it is asked to.
 --without-gpu asks as a prediction does: it only shows that the script runs.
 """
 
@@ -87,8 +88,8 @@ def convolution(layer: dict[str, Any], batch: int, form: int) -> Convolution:
 class Planner:
     """Asks cuDNN with a handle of a GPU, or without."""
 
-    def __init__(self, handle: ctypes.c_void_p | None) -> None:
-        self.handle = handle
+    def __init__(self, handle: ctypes.c_void_p | None, deterministic: bool) -> None:
+        self.handle, self.deterministic = handle, deterministic
         self.properties = library.device_properties(find_gpu(GPU))
 
     def first(self, which: int, c: Convolution) -> list[Any]:
@@ -104,7 +105,7 @@ class Planner:
         for mode in (plans.INSTANTLY, plans.FALLBACK):
             for configuration in self._configurations(graph, mode):
                 (engine,) = configuration.get_descriptors(300, Kind.ENGINE, 1)
-                if plans._is_left_out(which, engine, c, False):
+                if plans._is_left_out(which, engine, c, self.deterministic):
                     continue
                 choices = configuration.get_descriptors(302, Kind.KNOB_CHOICE, plans.MAX_KNOBS)
                 pairs = [
@@ -171,13 +172,14 @@ def drawn(layers: list[dict[str, Any]], source: random.Random) -> tuple[int, int
 
 
 def record(
-    worker: int, workers: int, layers_file: str, out: str, seconds: float, with_gpu: bool
+    worker: int, workers: int, layers_file: str, out: str, options: argparse.Namespace
 ) -> None:
     with gzip.open(layers_file, "rt") as file:
         content = json.load(file)
     layers, first = content["layers"], [tuple(case) for case in content["first"]]
-    source, end = random.Random(worker), time.monotonic() + seconds
-    on_gpu, without = Planner(make_handle() if with_gpu else None), Planner(None)
+    source, end = random.Random(worker), time.monotonic() + options.seconds
+    handle = None if options.without_gpu else make_handle()
+    on_gpu, without = (Planner(each, options.deterministic) for each in (handle, None))
     first, seen = first[worker::workers], set[tuple[int, ...]]()
     with gzip.open(f"{out}.{worker}", "wt", compresslevel=4, newline="") as file:
         writer = csv.writer(file)
@@ -210,7 +212,7 @@ def line(which: int, c: Convolution, on_gpu: Planner, without: Planner, source: 
         found += without.first(which, c)[1:]
     except CudnnError:
         found += ["", "", ""]
-    asked = plans.workspace_bytes.__wrapped__(which, c, find_gpu(GPU), False)
+    asked = plans.workspace_bytes.__wrapped__(which, c, find_gpu(GPU), without.deterministic)
     found.append("" if asked is None else asked)
     if source.random() < SHARE_WITH_ALL:
         try:
@@ -227,10 +229,11 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--workers", type=int, default=15)
+    parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--without-gpu", action="store_true")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
-    arguments = (options.layers, options.out, options.seconds, not options.without_gpu)
+    arguments = (options.layers, options.out, options)
     workers = [
         context.Process(target=record, args=(number, options.workers, *arguments))
         for number in range(options.workers)

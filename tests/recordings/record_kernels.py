@@ -1,10 +1,10 @@
 """Run every kernel case on a real GPU and write what its first and second call allocate and free.
 
-    PYTHONPATH=tests/recordings python tests/recordings/record_kernels.py OUT.jsonl.gz
+    PYTHONPATH=tests/recordings python tests/recordings/record_kernels.py OUT.jsonl.gz [BEGINNING..]
 
 Each line: {"name": ..., "first": [+size, -size, ...], "second": [...]}, or {"name": ..., "error":
 ...}. A positive number is an allocation of that many bytes, a negative one frees such an
-allocation.
+allocation. Only cases whose names begin with one of the others are run, where there are some.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def main() -> None:
             "cudnn": torch.backends.cudnn.version(),
         }
         file.write(json.dumps(header) + "\n")
-        for name in CASES:
+        wanted = tuple(sys.argv[2:]) or ("",)
+        for name in filter(lambda name: name.startswith(wanted), CASES):
             file.write(json.dumps(record(name)) + "\n")
 
 

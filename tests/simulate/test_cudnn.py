@@ -306,3 +306,26 @@ def test_partial_sums_of_the_tiles_that_remain(
     which: int, sizes: dict[str, Any], knobs: dict[int, int], expected_bytes: int
 ) -> None:
     assert sums_bytes(convolution(**sizes), which, knobs, H200) == expected_bytes
+
+
+@pytest.mark.parametrize(
+    ("x", "features", "side", "channels_last", "recorded"),
+    [
+        ((4, 72, 5, 5), 72, 5, False, 5_061_888),
+        ((8, 112, 33, 33), 112, 5, False, 47_244_288),
+        ((32, 36, 7, 7), 757, 5, False, 35_576_528),
+        ((64, 5, 2, 2), 5, 3, True, 106_912),
+    ],
+)
+def test_a_weight_gradient_by_winograd_takes_what_an_h200_planned(
+    x: tuple[int, ...], features: int, side: int, channels_last: bool, recorded: int
+) -> None:
+    layer = convolution(
+        dtype="fp32",
+        channels_last=channels_last,
+        x=x,
+        weight=(features, x[1], side, side),
+        y=(x[0], features, *x[2:]),
+        padding=(side // 2, side // 2),
+    )
+    assert gpu_only.workspace_bytes(WEIGHT_GRADIENT, Refusal(17, ()), layer) == recorded

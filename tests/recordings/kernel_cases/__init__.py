@@ -10,6 +10,7 @@ from kernel_cases import (  # noqa: F401
     layers_and_optimizers,
     products_and_losses,
     reductions_and_norms,
+    repeatable,
 )
 from kernel_cases.base import CASES
 

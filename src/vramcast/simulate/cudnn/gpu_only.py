@@ -1,7 +1,7 @@
 """Kernels that cuDNN plans on a GPU only, and their workspaces as recorded on an H200.
 
-benchmarks/convolutions/record_plans.py recorded them. Where cuDNN chooses another kernel on a GPU
-than without, it was always one of these (in 33,318 plans).
+By benchmarks/convolutions/record_plans.py. Where cuDNN chooses another kernel on a GPU than
+without, it was one of these (in 33,318 plans).
 """
 
 import gzip
@@ -20,7 +20,7 @@ from vramcast.simulate.cudnn.convolution import (
     Convolution,
 )
 from vramcast.simulate.cudnn.refusals import Refusal
-from vramcast.simulate.cudnn.transforms import COPIES_BYTES, transform_bytes
+from vramcast.simulate.cudnn.transforms import transform_bytes
 
 
 class Method(Enum):
@@ -48,12 +48,13 @@ METHODS = {
 }
 # made by benchmarks/convolutions/products.py
 PRODUCTS = SHIPPED / "convolutions-by-cublas.json.gz"
-# A kernel that is compiled when it is used, which the driver does: all else about it is right.
+# a kernel that the driver compiles when it is used
 NEEDS_DRIVER = "loadDLL"
 # the depthwise weight gradient with partial sums: channels are padded, and eight sums are kept
 SUMMING_DEPTHWISE, DEPTHWISE_MULTIPLE, DEPTHWISE_SUMS = 16, 32, 8
-# squares of 4 results are made from 6 x 6 inputs
-WINOGRAD_TILE, WINOGRAD_FILTER, WINOGRAD_POINTS = 4, (3, 3), 36
+# by filter: the side of a square of results, and a multiple of images
+WINOGRAD_TILES = {(3, 3): (4, 1), (5, 5): (9, 16)}
+WORKSPACE_MULTIPLE = 16
 
 
 class Unknown(Exception):
@@ -121,23 +122,24 @@ def _depthwise_bytes(engine: int, reasons: Sequence[str], c: Convolution, which:
 
 
 def _winograd_bytes(which: int, c: Convolution) -> int | None:
-    """As recorded: for weight gradients."""
-    is_recorded = which == WEIGHT_GRADIENT and max(c.padding) < 2
-    if not is_recorded or not is_for_winograd(c):
+    """As recorded."""
+    if which != WEIGHT_GRADIENT or not is_for_winograd(c) or max(c.padding) > c.weight[-1] // 2:
         return None
-    copies_bytes = 0
+    num_bytes = winograd_bytes(c)
     if c.channels_last:
-        copies_bytes = 4 * sum(math.prod(shape) for shape in (c.x, c.y, c.weight)) + COPIES_BYTES
-    return winograd_bytes(c) + copies_bytes
+        num_bytes += 4 * sum(math.prod(shape) for shape in (c.x, c.y, c.weight)) + 1
+    return round_up(num_bytes, WORKSPACE_MULTIPLE)
 
 
 def is_for_winograd(c: Convolution) -> bool:
     is_plain = len(c.x) == 4 and {*c.stride, *c.dilation, c.groups} == {1}
-    return is_plain and c.dtype == "fp32" and tuple(c.weight[2:]) == WINOGRAD_FILTER
+    return is_plain and c.dtype == "fp32" and tuple(c.weight[2:]) in WINOGRAD_TILES
 
 
 def winograd_bytes(c: Convolution) -> int:
     """Beside copies of the tensors."""
+    side, multiple = WINOGRAD_TILES[tuple(c.weight[2:])]
     channels, features = c.x[1], c.y[1]
-    num_tiles = c.x[0] * math.prod(-(-size // WINOGRAD_TILE) for size in c.y[2:])
-    return WINOGRAD_POINTS * 4 * (num_tiles * (channels + features) + channels * features)
+    num_tiles = round_up(c.x[0], multiple) * math.prod(-(-size // side) for size in c.y[2:])
+    num_points = (side + c.weight[-1] - 1) ** 2
+    return num_points * 4 * (num_tiles * (channels + features) + channels * features)

@@ -229,6 +229,7 @@ def residual_codes(*, kind: str = "residual", batch_size: int = 16, length: int 
     """Codes of codes with moving averages, of signs, or of grids (vector-quantize-pytorch)."""
     import vector_quantize_pytorch as vq
 
+    torch.manual_seed(0)  # it draws how many of its layers are used
     enter, leave = nn.Conv1d(1, 128, 8, 4, 2).cuda(), nn.ConvTranspose1d(128, 1, 8, 4, 2).cuda()
     codes = {
         "residual": lambda: vq.ResidualVQ(
