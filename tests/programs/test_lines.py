@@ -210,6 +210,8 @@ def test_what_was_not_seen_is_said() -> None:
         ("input", "EOFError", "It asks for input"),
         ("killed", "ended by SIGKILL", "host's memory"),
         ("forward", "no training step was seen", "Does it train"),
+        ("leaves-early", "ended by os._exit and no training step was seen", "Does it train"),
+        ("leaves-badly", "ended itself by os._exit with exit code 7, before it trained", ""),
         ("forks-away", "no training step was seen", "It has forked itself"),
         ("talks", "no training step was seen", "started others with multiprocessing"),
         ("missing", "a_package_that_is_not_there", "Install what provides"),

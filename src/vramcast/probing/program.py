@@ -29,7 +29,7 @@ from vramcast.programs.watching import Memory as WatchedMemory
 from vramcast.records.measurement import Device, Memory, MemoryOf, Outcome
 from vramcast.records.phases import Phase as SeenPhase
 from vramcast.records.phases import PhaseName
-from vramcast.simulate.session import FIRST_ALLOCATION_BYTES, OUT_OF_MEMORY_NOTE
+from vramcast.simulate.session import OUT_OF_MEMORY_NOTE
 from vramcast.workload.launch_line import Program
 from vramcast.workload.switches import apply_switches, switches_in_force
 
@@ -105,7 +105,8 @@ class _OnGpu(GpuRun):
         return recorded_event()
 
     def has_been_used(self) -> bool:
-        return self.peak_allocated_bytes() > FIRST_ALLOCATION_BYTES
+        # the first is made as CUDA starts
+        return has_started() and torch.cuda.memory_stats()["allocation.all.allocated"] > 1
 
     def num_out_of_memory(self) -> int:
         return int(torch.cuda.memory_stats().get("num_ooms", 0))

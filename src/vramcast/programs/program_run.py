@@ -69,7 +69,7 @@ class ProgramRun(ABC):
         self._steps, self._whole = steps, whole
         self._own_pid = os.getpid()
         self._is_seen = self._has_forked = False
-        self._failure = ""
+        self._failure = self._how_ended = ""
 
     # -- what the simulation and the probe each do
 
@@ -197,7 +197,7 @@ class ProgramRun(ABC):
                 os.getpid() == self._own_pid
                 and threading.current_thread() is threading.main_thread()
             ):
-                os._exit = leave
+                os._exit, self._how_ended = leave, " by os._exit"
                 self._check_exit(code)
                 self._see()
                 self._deliver_at_once()
@@ -218,7 +218,7 @@ class ProgramRun(ABC):
             self._failure = FAILED_AFTER_ENOUGH.format(error=shown)
             return
         self.failed(
-            f"The program ended itself with {shown}, {how_far(self.watcher)}.",
+            f"The program ended itself{self._how_ended} with {shown}, {how_far(self.watcher)}.",
             "What it printed says why; vramcast runs the line as it is.",
         )
 
@@ -244,7 +244,7 @@ class ProgramRun(ABC):
         )
         if has_others or self.has_used_gpu():
             seen = f"{self.watcher.num_backwards} backward passes and no optimizer step"
-            what = f"The program ended and no training step was seen in it: {seen}."
+            what = f"The program ended{self._how_ended} and no training step was seen in it: {seen}."
             advice = (
                 "Does it train with these arguments? A program that starts others, for example "
                 "with subprocess, is named by the line that it starts."

@@ -18,7 +18,6 @@ from vramcast.programs.scratch import scratch_folder
 from vramcast.records.phases import PhaseName
 from vramcast.simulate.job import Answer, Job
 from vramcast.simulate.session import (
-    FIRST_ALLOCATION_BYTES,
     OUT_OF_MEMORY_NOTE,
     PROGRAM_SEED,
     Session,
@@ -81,7 +80,7 @@ class ProgramJob(Job):
                 raise WorkloadError(
                     failure.message,
                     "It gave no answer before that. "
-                    "Look at what it printed, and at the host's memory.",
+                    "Look at what it printed, for os._exit in a thread, and at the host's memory.",
                 ) from None
 
 
@@ -137,7 +136,7 @@ class _SimulatedProgram(ProgramRun):
         self._recording.begin(phase)
 
     def has_used_gpu(self) -> bool:
-        return self._job.session.device.peak_allocated_bytes() > FIRST_ALLOCATION_BYTES
+        return self._job.session.device.num("allocations") > 1  # the session makes the first
 
     def launched(self, program: Program) -> Program:
         count = program.world_size

@@ -34,7 +34,6 @@ MORE_WHERE_STEPS_DIFFER = 6
 # What another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
-FIRST_ALLOCATION_BYTES = 512
 WORKLOAD_SEED = 0  # as `probe` sets it
 PROGRAM_SEED = 67280421310721  # torch's own, where a program sets none
 MOST_REMARKS, MOST_CHARACTERS = 10, 500
@@ -153,7 +152,7 @@ class Session:
                 stack.enter_context(self.gpu.memory.limited())
             step = check_step(_user_code(lambda: function(**values), "build"))
             self._do_steps(recording, step, steps, may_repeat=not limited)
-            if self.device.peak_allocated_bytes() <= FIRST_ALLOCATION_BYTES:
+            if self.device.num("allocations") <= 1:
                 raise WorkloadError(
                     "The step never allocates anything on the GPU.",
                     'Build the model and its inputs on the device "cuda": model.cuda(), '

@@ -9,7 +9,7 @@ import torch
 
 kind = sys.argv[1]
 model = torch.nn.Linear(64, 64)
-if kind != "cpu":
+if kind not in ("cpu", "leaves-early"):
     model = model.cuda()
 other = torch.nn.Linear(64, 64)
 if kind in ("critic", "in-backward"):
@@ -112,6 +112,11 @@ match kind:
     case "forward":
         for _ in range(3):
             loss()
+    case "leaves-early":
+        torch.ones(1, device="cuda")
+        os._exit(0)
+    case "leaves-badly":
+        os._exit(7)
     case "forks-away":
         if os.fork():
             os._exit(0)
