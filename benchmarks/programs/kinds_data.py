@@ -33,6 +33,7 @@ def make(folder: Path) -> None:
     _carvana(folder / "carvana", chosen)
     (folder / "series").mkdir(exist_ok=True)
     np.save(folder / "series" / "load.npy", chosen.normal(size=(6000, 7)))
+    _digits(folder / "digits", chosen)
     (folder / "ijepa.yaml").write_text(JEPA.replace("DATA", str(folder)))
 
 
@@ -87,6 +88,16 @@ def _carvana(folder: Path, chosen: np.random.Generator) -> None:
         Image.fromarray(pixels).save(folder / "imgs" / f"car{number:02d}.jpg")
         mask = Image.fromarray((pixels[..., 0] > 127).astype(np.uint8))
         mask.save(folder / "masks" / f"car{number:02d}_mask.gif")
+
+
+def _digits(folder: Path, chosen: np.random.Generator) -> None:
+    """A picture in a file for each digit, in a folder for each class."""
+    from PIL import Image
+
+    for number in range(640):
+        (folder / str(number % 10)).mkdir(parents=True, exist_ok=True)
+        picture = Image.fromarray(chosen.integers(0, 256, (28, 28), np.uint8))
+        picture.save(folder / str(number % 10) / f"{number}.png")
 
 
 if __name__ == "__main__":

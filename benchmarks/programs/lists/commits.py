@@ -84,4 +84,8 @@ COMMITS = {
     "teddykoker/grokking": "34aef767d8189b154e8f6845d509e3ca8309c2ab",
     "pyro-ppl/pyro": "ff6ae1c9572591791aae8842bcd702fcf0b46fd6",
     "emited/VariationalRecurrentNeuralNetwork": "0f23c87d11597ecf50ecbbf1dd37429861fd7aca",
+    "cloneofsimo/d3pm": "3ceb63725ee22b4a37ea437e057021ec2abe1bdb",
+    "explainingai-code/DDPM-Pytorch": "b524321c101af13f28a5d1f4fbcca1a847c19924",
+    "lucidrains/gateloop-transformer": "1ded1cb95af3677411103e8fd2cbf662287507bc",
+    "google-research/torchsde": "eb3a00e31cbd56176270066ed2f62c394cf6acb7",
 }
