@@ -32,7 +32,7 @@ from vramcast.workload.tracebacks import MAYBE_A_FAULT, exception_line
 if TYPE_CHECKING:  # they import torch, which the simulated device must precede
     from vramcast.programs.watching import Memory, Watcher
 
-# What a program may still do after enough was seen, such as removing its temporary files.
+# For what a program still does after enough was seen.
 EXIT_SECONDS = 10.0
 FAILED_AFTER_ENOUGH = (
     "the program failed after its training was ended early ({error}): what came after that was "
@@ -71,8 +71,6 @@ class ProgramRun(ABC):
         self._is_seen = self._has_forked = False
         self._failure = self._how_ended = ""
 
-    # -- what the simulation and the probe each do
-
     @abstractmethod
     def around(self) -> AbstractContextManager[Memory]:
         """Everything of the program runs inside, on a device with this memory."""
@@ -107,8 +105,6 @@ class ProgramRun(ABC):
         """The program ended before enough was seen."""
         shown = f"\n{user_traceback(error)}" if error is not None else ""
         raise WorkloadError(f"{what}{shown}".rstrip(), advice)
-
-    # -- what both do
 
     def go(self) -> NoReturn:
         from vramcast.programs.launches import following_launches
