@@ -208,7 +208,11 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
               op.schema().name(), ")");
   if (!on_gpu && (on_meta || (any_tensor && runs_on_host(info, arguments)))) {
     note_host_values(info, arguments, true);
-    return run_without_simulation(op, below, stack);
+    const auto given = on_meta ? Stack() : arguments.vec();
+    run_without_simulation(op, below, stack);
+    if (!on_meta)
+      note_host_work(info, given, torch::jit::last(*stack, op.schema().returns().size()));
+    return;
   }
   if (on_gpu && info.kind == Kind::run_on_host && run_host_kernel(op, info, below, stack)) return;
 
@@ -219,7 +223,9 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
       (info.uninitialised && asks_for_pinned(op, arguments)))
     return run_without_simulation(op, below, stack);
   note_host_values(info, arguments, false);
-  replace_arguments(stack, num_arguments, make_results(info, arguments, *metas, false));
+  auto results = make_results(info, arguments, *metas, false);
+  note_host_work(info, arguments, results);
+  replace_arguments(stack, num_arguments, std::move(results));
 }
 
 #include "direct.h"

@@ -162,6 +162,10 @@ int64_t vramcast_block_id(int64_t address) {
   const auto* block = block_at(address);
   return block ? block->id : 0;
 }
+int64_t vramcast_block_bytes(int64_t address) {
+  const auto* block = block_at(address);
+  return block ? block->num_bytes : 0;
+}
 void vramcast_block_ids(const int64_t* addresses, int64_t count, int64_t* ids) {
   for (int64_t i = 0; i < count; ++i) ids[i] = vramcast_block_id(addresses[i]);
 }
@@ -247,4 +251,8 @@ void vramcast_stop_python_calls() {
   python_calls.forget();
 }
 int64_t vramcast_num_python_calls() { return python_calls.of_step; }
+// Of functions that something of the simulation stands for.
+void vramcast_add_python_calls(int64_t count) {
+  if (python_calls.is_counting) python_calls.of_step += count;
+}
 }

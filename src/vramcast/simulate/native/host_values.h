@@ -63,4 +63,20 @@ static void note_host_values(const Operator& info, c10::ArrayRef<IValue> argumen
     });
 }
 
+// The host's time for what is not small: sizes[0] are the bytes that it goes through.
+static void note_host_work(const Operator& info, c10::ArrayRef<IValue> arguments,
+                           c10::ArrayRef<IValue> results) {
+  constexpr int64_t least_bytes = 64 << 10;
+  if (info.uninitialised || only_views(info)) return;
+  int64_t num_bytes = 0;
+  for (const auto values : {arguments, results})
+    for (const auto& value : values)
+      for_each_tensor(value, [&](const at::Tensor& tensor) {
+        if (tensor.is_cpu()) num_bytes += tensor.numel() * tensor.itemsize();
+      });
+  if (num_bytes < least_bytes) return;
+  const auto name = recorder.intern("vramcast::host");
+  work_log.add({0, 0, {num_bytes, 0, 0, 0}, name, -1, forward, no_kernel});
+}
+
 }  // namespace vramcast

@@ -1,4 +1,4 @@
-"""bitsandbytes finds a compiled library, whose functions do nothing.
+"""bitsandbytes finds a compiled library, whose functions only note the bytes they are given.
 
 Why: the real one needs CUDA's libraries and a GPU. What it is given to fill is allocated by Python
 code of bitsandbytes, which runs. Pages that a paged optimizer shares with the host are the host's.
@@ -9,7 +9,9 @@ import ctypes
 import mmap
 from typing import Any
 
+from vramcast.simulate.kernels.work import FOUR
 from vramcast.simulate.patching import Patcher
+from vramcast.tracing.work import PLAIN
 
 LIBRARY = "ctypes"
 
@@ -17,8 +19,9 @@ LIBRARY = "ctypes"
 class _Library:
     """Has every function, and remembers what was set on it."""
 
-    def __init__(self) -> None:
-        self._pages: list[mmap.mmap] = []
+    def __init__(self, device: Any) -> None:
+        self._device = device
+        self._pages: dict[int, mmap.mmap] = {}  # by address
         # a function, so that attributes can be set on it
         self.cget_managed_ptr = lambda num_bytes: self._managed(num_bytes)
 
@@ -26,22 +29,37 @@ class _Library:
         if name.startswith("__"):
             raise AttributeError(name)
 
-        def function(*_: Any) -> int:
+        def function(*arguments: Any) -> int:
+            pointers = (a.value for a in arguments if isinstance(a, ctypes.c_void_p) and a.value)
+            if num_bytes := sum(map(self._num_bytes, pointers)):
+                label = f"bitsandbytes::{name}".encode()
+                self._device.vramcast_add_work(label, -1, 0.0, num_bytes, FOUR(), PLAIN)
             return 0
 
         setattr(self, name, function)
         return function
 
+    def _num_bytes(self, address: int) -> int:
+        """Of the tensor that begins there."""
+        if pages := self._pages.get(address):
+            return len(pages)
+        return int(self._device.vramcast_block_bytes(address))
+
     def _managed(self, num_bytes: ctypes.c_size_t) -> int:
         pages = mmap.mmap(-1, max(1, num_bytes.value))
-        self._pages.append(pages)
-        return ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        address = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        self._pages[address] = pages
+        return address
 
 
 def apply(patcher: Patcher) -> None:
     load = ctypes.LibraryLoader.LoadLibrary
 
     def load_or_pretend(self: Any, name: str) -> Any:
-        return _Library() if "libbitsandbytes" in str(name) else load(self, name)
+        return (
+            _Library(patcher.gpu.device.library)
+            if "libbitsandbytes" in str(name)
+            else load(self, name)
+        )
 
     patcher.put(ctypes.LibraryLoader, "LoadLibrary", load_or_pretend)

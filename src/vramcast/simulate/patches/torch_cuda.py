@@ -16,13 +16,7 @@ from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-DO_NOTHING = (
-    "_lazy_init",
-    "init",
-    "set_device",
-    "reset_accumulated_memory_stats",
-    "ipc_collect",
-)
+DO_NOTHING = ("init", "set_device", "reset_accumulated_memory_stats", "ipc_collect")
 
 
 # The answers to these are of this one GPU: programs may go on differently on another.
@@ -52,6 +46,10 @@ def apply(patcher: Patcher) -> None:
             patcher.put(module, name, answer)
     # checkpointing saves a random state only if CUDA is initialised
     patcher.put(torch.cuda, "_initialized", True)
+    patcher.put(torch.cuda, "_cached_device_count", patcher.gpu.num_devices)
+    # is_available() and current_device() are torch's own: their Python takes time on the host
+    patcher.put(torch._C, "_cuda_getDeviceCount", lambda: patcher.gpu.num_devices, add=True)
+    patcher.put(torch._C, "_cuda_getDevice", lambda: 0, add=True)
     patcher.put(torch.cuda, "empty_cache", patcher.gpu.device.empty_cache)
     patcher.put(torch.version, "cuda", torch.version.cuda or "13.0")
     patcher.put(torch.backends.cuda, "is_built", _always(True))
@@ -100,13 +98,9 @@ def _about_the_device(gpu: Gpu, num_devices: int) -> dict[str, Callable[..., Any
         shared_memory_per_multiprocessor=233472,
     )
     answers = {
-        "is_available": True,
-        "is_initialized": True,
         "is_bf16_supported": gpu.capability >= (8, 0),
         "is_tf32_supported": gpu.capability >= (8, 0),
-        "device_count": num_devices,
         "_device_count_nvml": num_devices,
-        "current_device": 0,
         "_exchange_device": 0,
         "_maybe_exchange_device": 0,
         "get_device_name": gpu.full_name,

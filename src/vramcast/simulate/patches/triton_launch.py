@@ -13,10 +13,13 @@ from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.jit"
+# The Python functions that a launch calls on an H200, without the three that run here too.
+NUM_CALLS = 17
 
 
 def apply(patcher: Patcher) -> None:
     def launch(self: Any, *arguments: Any, **options: Any) -> None:
+        patcher.gpu.device.library.vramcast_add_python_calls(NUM_CALLS)
         name = _name_of(self)
         work = work_of("triton", (*arguments, *options.values()), {}, None)
         patcher.gpu.device.library.vramcast_add_work(f"triton::{name}".encode(), *work)
