@@ -1,8 +1,9 @@
 """Records convolutions and products of many shapes on a GPU: seconds of their kernels alone.
 
-    PYTHONPATH=src python benchmarks/step_time/shapes.py OUT.jsonl SECONDS
+    PYTHONPATH=src python benchmarks/step_time/shapes.py OUT.jsonl SECONDS [segmentation]
 
-It takes shapes in a random order until the seconds are over. A line has everything that was called
+It takes shapes in a random order until the seconds are over, or only those of groups and of
+segmentation. A line has everything that was called
 and, for each direction, the median seconds of its kernels. shapes_joined.py makes lines for fit.py.
 """
 
@@ -28,6 +29,7 @@ LAYERS = Path(__file__).parents[1] / "convolutions" / "layers.json.gz"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 REPEATED, AT_ONCE = 3, 24
+WIDTHS_OF_GROUPS = (8, 16, 16, 24, 24, 28, 32, 40, 48, 56, 64, 84, 112, 120, 168, 232)
 MOST_ELEMENTS, MOST_FLOPS, LEAST_FLOPS = 1 << 28, 3e12, 1e8
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -82,6 +84,32 @@ def of_dilations(draw: random.Random) -> Case:
         dilation = draw.choice((2, 4, 12, 24))
     padding = [dilation * (n // 2) for n in kernel]
     return _plain(draw, (inside, size, size), (outside, inside, *kernel), 1, padding, dilation)
+
+
+def of_groups(draw: random.Random) -> Case:
+    """Of pictures: channels in groups, as ResNeXt and RegNet have them."""
+    groups, channels = draw.choice((2, 4, 6, 8, 12, 16, 20, 32)), draw.choice(WIDTHS_OF_GROUPS)
+    size, stride = draw.choice((7, 14, 14, 28, 28, 56, 56, 112)), draw.choice((1, 1, 1, 2))
+    kernel = draw.choice((3, 3, 3, 5))
+    width = groups * channels
+    case = _plain(draw, (width, size, size), (width, channels, kernel, kernel), stride, 1, 1)
+    dtype, last = draw.choices(
+        (("bf16", True), ("fp32", True), ("bf16", False), ("fp32", False), ("fp16", True)),
+        (4, 3, 2, 2, 1),
+    )[0]
+    more = {"padding": [kernel // 2] * 2, "dtype": dtype, "last": last, "groups": groups}
+    return case | more | {"batch": draw.choice((8, 16, 32, 64, 96, 128, 192, 256))}
+
+
+def of_segmentation(draw: random.Random) -> Case:
+    """Dilated, as the last stages of a ResNet and the heads of DeepLab and FCN have them."""
+    wide = ((128, 128), (256, 256), (512, 512), (1024, 256), (2048, 256), (2048, 512), (320, 256))
+    inside, outside = draw.choice(wide)
+    size = draw.choice((24, 28, 32, 33, 40, 41, 48, 60, 64, 65, 66, 80, 97, 129))
+    dilation = draw.choice((1, 2, 2, 2, 4, 4, 6, 12, 18, 24, 36))
+    case = _plain(draw, (inside, size, size), (outside, inside, 3, 3), 1, dilation, dilation)
+    dtype, last = draw.choices((("bf16", False), ("fp32", False), ("bf16", True)), (4, 3, 2))[0]
+    return case | {"dtype": dtype, "last": last, "batch": draw.choice((2, 4, 6, 8, 12, 16, 24, 32))}
 
 
 def _plain(
@@ -203,10 +231,12 @@ def seconds_of(events: list[Any]) -> dict[str, list[float]]:
 
 FAMILIES = (of_networks, of_sound, of_volumes, of_dilations, of_positions, products)
 SHARES = (12, 2, 3, 2, 1, 3)
+CHOSEN = {"segmentation": ((of_groups, of_segmentation), (3, 2))}
 
 
 def main() -> None:
     out, most_seconds = Path(sys.argv[1]), float(sys.argv[2])
+    families, shares = CHOSEN[sys.argv[3]] if len(sys.argv) > 3 else (FAMILIES, SHARES)
     with gzip.open(LAYERS, "rt") as file:
         of_networks.layers = json.load(file)["layers"]
     draw, started = random.Random(20261117), time.monotonic()
@@ -214,7 +244,7 @@ def main() -> None:
         while time.monotonic() - started < most_seconds:
             cases: list[Case] = []
             while len(cases) < (AT_ONCE if HAS_GPU else 5):
-                case = draw.choices(FAMILIES, SHARES)[0](draw)
+                case = draw.choices(families, shares)[0](draw)
                 if is_small_enough(case):
                     cases.append(case)
             for line in recorded(cases):
