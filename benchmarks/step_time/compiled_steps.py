@@ -78,10 +78,10 @@ def t5(batch: int, length: int, layers: int, **how: Any) -> Step:
 
 
 def resnet(batch: int, *, last: bool = False, **how: Any) -> Step:
-    from torchvision.models import resnet34
+    from torchvision.models import resnet18
 
     layout = torch.channels_last if last else torch.contiguous_format
-    model = resnet34().cuda().to(memory_format=layout)
+    model = resnet18().cuda().to(memory_format=layout)
     compiled = torch.compile(model, **how)
     x = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=layout)
     labels = torch.randint(0, 1000, (batch,), device="cuda")
@@ -113,22 +113,22 @@ def float8(batch: int, *, width: int = 4096, layers: int = 6) -> Step:
 
 
 STEPS: dict[str, Callable[[], Step]] = {
-    "vit": lambda: vit(192, 5),
-    "vit_graphs": lambda: vit(24, 4, **GRAPHS),
-    "qwen3": lambda: qwen3(4, 2048, 4),
-    "qwen3_dynamic": lambda: qwen3(4, 1024, 3, dynamic=True),
-    "qwen3_blocks": lambda: qwen3(2, 1024, 10, called="blocks"),
-    "bert": lambda: bert(48, 512, 4),
-    "bert_graphs": lambda: bert(8, 128, 4, **GRAPHS),
-    "t5": lambda: t5(16, 512, 2),
+    "vit": lambda: vit(256, 2),
+    "vit_graphs": lambda: vit(32, 2, **GRAPHS),
+    "qwen3": lambda: qwen3(6, 2048, 2),
+    "qwen3_dynamic": lambda: qwen3(6, 1024, 1, dynamic=True),
+    "qwen3_blocks": lambda: qwen3(3, 1024, 8, called="blocks"),
+    "bert": lambda: bert(64, 512, 2),
+    "bert_graphs": lambda: bert(8, 128, 2, **GRAPHS),
+    "t5": lambda: t5(24, 512, 1),
     "resnet": lambda: resnet(128, last=True),
     "resnet_graphs_fp32": lambda: resnet(32, **GRAPHS),
     "unet": lambda: unet(16, 256),
     "unet_dynamic_fp32": lambda: unet(8, 128, autocast=False, dynamic=True),
     "float8": lambda: float8(8192),
-    "torchao_8bit": lambda: small_optimizer(library="torchao", depth=3, batch_size=12),
-    "torchao_4bit": lambda: small_optimizer(library="torchao", name="AdamW4bit", depth=3),
-    "torchao_fp8": lambda: small_optimizer(library="torchao", name="AdamWFp8", depth=3),
+    "torchao_8bit": lambda: small_optimizer(library="torchao", depth=1, batch_size=24),
+    "torchao_4bit": lambda: small_optimizer(library="torchao", name="AdamW4bit", depth=1),
+    "torchao_fp8": lambda: small_optimizer(library="torchao", name="AdamWFp8", depth=1),
     "bitsandbytes_8bit": lambda: small_optimizer(depth=4, batch_size=12),
     "bitsandbytes_lion": lambda: small_optimizer(name="Lion8bit", depth=8, batch_size=4),
     "bitsandbytes_paged": lambda: small_optimizer(name="PagedAdamW8bit", depth=3, batch_size=16),

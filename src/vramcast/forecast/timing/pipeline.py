@@ -36,7 +36,6 @@ _WAITS = (
     *("_unique2", "unique_consecutive", "unique_dim", "bincount"),
 )
 SYNCHRONIZE = "vramcast::synchronize"
-HOST = "vramcast::host"  # native/host_values.h
 WAITS = frozenset((SYNCHRONIZE, *(f"aten::{name}" for name in _WAITS)))
 MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
 REPETITIONS = 3  # by then both sides have found their pace
@@ -183,9 +182,8 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
     """The dispatcher, autograd and the launch. A list of tensors costs for each of them."""
     if work.phase == REPLAYED or work.operator == WAIT:
         return 0.0
-    if not work.has_kernel:  # of an operator on the host sizes[0] are the bytes
-        of_bytes = work.sizes[0] * rates.host.get("byte", 0.0) if work.operator == HOST else 0.0
-        return rates.host["view"] + of_bytes
+    if not work.has_kernel:  # native/host_values.h: bytes of the host
+        return rates.host["view"] + work.sizes[0] * rates.host.get("byte", 0.0)
     seconds = rates.host[PHASES[work.phase]]
     if work.operator in RECURRENT:  # one call launches the kernels of all its steps
         return seconds + rates.host["recurrent_step"] * work.sizes[0] * work.sizes[2]

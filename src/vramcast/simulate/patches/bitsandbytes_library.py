@@ -40,10 +40,8 @@ class _Library:
         return function
 
     def _num_bytes(self, address: int) -> int:
-        """Of the tensor that begins there."""
-        if pages := self._pages.get(address):
-            return len(pages)
-        return int(self._device.vramcast_block_bytes(address))
+        """Of the tensor there."""
+        return len(self._pages.get(address, ())) or self._device.vramcast_block_bytes(address)
 
     def _managed(self, num_bytes: ctypes.c_size_t) -> int:
         pages = mmap.mmap(-1, max(1, num_bytes.value))

@@ -16,12 +16,11 @@ from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-DO_NOTHING = ("init", "set_device", "reset_accumulated_memory_stats", "ipc_collect")
+DO_NOTHING = ("set_device", "reset_accumulated_memory_stats", "ipc_collect")
 
 
 # The answers to these are of this one GPU: programs may go on differently on another.
 OF_THIS_GPU = (
-    "get_device_name",
     "get_device_properties",
     "mem_get_info",
     "memory_stats_as_nested_dict",
@@ -31,7 +30,7 @@ OF_THIS_GPU = (
 
 def apply(patcher: Patcher) -> None:
     answers: dict[str, Callable[..., Any]] = {
-        **_about_the_device(patcher.gpu.model, patcher.gpu.num_devices),
+        **_about_the_device(patcher.gpu.model),
         **_about_memory(patcher.gpu.memory),
         "_lazy_call": lambda call, **_: call(),
         # a function of its own each: torch._dynamo keeps a table of them
@@ -47,7 +46,7 @@ def apply(patcher: Patcher) -> None:
     # checkpointing saves a random state only if CUDA is initialised
     patcher.put(torch.cuda, "_initialized", True)
     patcher.put(torch.cuda, "_cached_device_count", patcher.gpu.num_devices)
-    # is_available() and current_device() are torch's own: their Python takes time on the host
+    # what asks these is torch's own: its Python takes time
     patcher.put(torch._C, "_cuda_getDeviceCount", lambda: patcher.gpu.num_devices, add=True)
     patcher.put(torch._C, "_cuda_getDevice", lambda: 0, add=True)
     patcher.put(torch.cuda, "empty_cache", patcher.gpu.device.empty_cache)
@@ -80,7 +79,7 @@ class DeviceProperties:
         vars(self).update(properties)
 
 
-def _about_the_device(gpu: Gpu, num_devices: int) -> dict[str, Callable[..., Any]]:
+def _about_the_device(gpu: Gpu) -> dict[str, Callable[..., Any]]:
     properties = DeviceProperties(
         name=gpu.full_name,
         major=gpu.capability[0],
@@ -100,10 +99,8 @@ def _about_the_device(gpu: Gpu, num_devices: int) -> dict[str, Callable[..., Any
     answers = {
         "is_bf16_supported": gpu.capability >= (8, 0),
         "is_tf32_supported": gpu.capability >= (8, 0),
-        "_device_count_nvml": num_devices,
         "_exchange_device": 0,
         "_maybe_exchange_device": 0,
-        "get_device_name": gpu.full_name,
         "get_device_capability": gpu.capability,
         "get_device_properties": properties,
         "get_arch_list": ["sm_{}{}".format(*gpu.capability)],

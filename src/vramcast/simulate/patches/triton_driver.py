@@ -5,14 +5,11 @@ their kernels; without a GPU it raises an error.
 Versions: triton 3.
 """
 
+import importlib
 import sys
 from types import SimpleNamespace
-from typing import Any
 
-import torch
-
-from vramcast.simulate.gpu import SimulatedGpu
-from vramcast.simulate.patches.triton_autotune import BUFFER_BYTES, SECONDS
+from vramcast.simulate.patches.triton_autotune import SECONDS
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.driver"
@@ -28,47 +25,10 @@ PROPERTIES = {
 
 
 def apply(patcher: Patcher) -> None:
-    patcher.put(sys.modules[LIBRARY].driver, "_active", Driver(patcher.gpu))
-
-
-class Driver:
-    """What triton.runtime.driver.active has."""
-
-    launcher_cls = None
-
-    def __init__(self, gpu: SimulatedGpu) -> None:
-        self._gpu = gpu
-        properties = {**PROPERTIES, "multiprocessor_count": gpu.model.num_multiprocessors}
-        self.utils = SimpleNamespace(get_device_properties=lambda *_: properties)
-
-    def get_current_target(self) -> Any:
-        from triton.backends.compiler import GPUTarget
-
-        major, minor = self._gpu.model.capability
-        return GPUTarget("cuda", 10 * major + minor, PROPERTIES["warpSize"])
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def set_current_device(self, device: int) -> None: ...
-
-    def get_device_capability(self, *_: Any) -> tuple[int, int]:
-        return self._gpu.model.capability
-
-    def get_current_stream(self, *_: Any) -> int:
-        return int(self._gpu.device.library.vramcast_stream())
-
-    def get_active_torch_device(self) -> torch.device:
-        return torch.device("cuda", 0)
-
-    def get_device_interface(self) -> Any:
-        return torch.cuda
-
-    def get_empty_cache_for_benchmark(self) -> torch.Tensor:
-        return torch.empty(BUFFER_BYTES, dtype=torch.uint8, device="cuda")
-
-    def clear_cache(self, cache: torch.Tensor) -> None:
-        cache.zero_()
-
-    def get_benchmarker(self) -> Any:
-        return lambda kernel, *_, **__: SECONDS
+    nvidia = importlib.import_module("triton.backends.nvidia.driver")
+    driver = object.__new__(nvidia.CudaDriver)
+    nvidia.GPUDriver.__init__(driver)  # what asks torch, and not the compiled part
+    properties = {**PROPERTIES, "multiprocessor_count": patcher.gpu.model.num_multiprocessors}
+    driver.utils = SimpleNamespace(get_device_properties=lambda *_: properties)
+    driver.get_benchmarker = lambda: lambda kernel, *_, **__: SECONDS
+    patcher.put(sys.modules[LIBRARY].driver, "_active", driver)

@@ -13,7 +13,7 @@ from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.jit"
-# The Python functions that a launch calls on an H200, without the three that run here too.
+# Python calls of a launch on an H200, without those here.
 NUM_CALLS = 17
 
 
