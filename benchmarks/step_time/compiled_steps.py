@@ -77,11 +77,11 @@ def t5(batch: int, length: int, layers: int, **how: Any) -> Step:
     return training(model, lambda: compiled(input_ids=x, labels=x).loss)
 
 
-def resnet(batch: int, *, last: bool = False, **how: Any) -> Step:
-    from torchvision.models import resnet18
+def resnet(name: str, batch: int, *, last: bool = False, **how: Any) -> Step:
+    from torchvision.models import get_model
 
     layout = torch.channels_last if last else torch.contiguous_format
-    model = resnet18().cuda().to(memory_format=layout)
+    model = get_model(name).cuda().to(memory_format=layout)
     compiled = torch.compile(model, **how)
     x = torch.randn(batch, 3, 224, 224, device="cuda").to(memory_format=layout)
     labels = torch.randint(0, 1000, (batch,), device="cuda")
@@ -121,8 +121,8 @@ STEPS: dict[str, Callable[[], Step]] = {
     "bert": lambda: bert(64, 512, 2),
     "bert_graphs": lambda: bert(8, 128, 2, **GRAPHS),
     "t5": lambda: t5(24, 512, 1),
-    "resnet": lambda: resnet(128, last=True),
-    "resnet_graphs_fp32": lambda: resnet(32, **GRAPHS),
+    "resnet": lambda: resnet("resnet34", 128, last=True),
+    "resnet_graphs_fp32": lambda: resnet("resnet18", 32, **GRAPHS),
     "unet": lambda: unet(16, 256),
     "unet_dynamic_fp32": lambda: unet(8, 128, autocast=False, dynamic=True),
     "float8": lambda: float8(8192),

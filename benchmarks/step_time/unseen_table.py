@@ -25,6 +25,7 @@ from vramcast.records.prediction import BoundBy
 from vramcast.tracing.work import OperatorWork
 from vramcast.units import format_seconds
 
+FILES = {"unseen": "unseen.py", "compiled_set": "compiled_steps.py"}
 OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds")
 TEXT = """# Steps that nobody had measured
 
@@ -42,6 +43,7 @@ functions that it calls. {more}
 
 
 MORE = {
+    "compiled_set": "Compiled ones found their kernels in Inductor's cache.",
     "unseen": """README.md has the same steps with today's rates: tokens_in_the_middle was off
 because a softmax across rows reads from memory what a smaller one finds in the cache, which was
 found in recorded kernels before this measurement came.""",
@@ -174,7 +176,7 @@ def main() -> None:
     usual = shipped().host_step_seconds or 0.0
     text = TEXT.format(
         name=name,
-        file="unseen.py" if name == "unseen" else "popular.py",
+        file=FILES.get(name, "popular.py"),
         more=MORE[name],
         rows=rows,
         summary=summary(steps),

@@ -10,6 +10,7 @@ from program_device import BEFORE, KIB, SESSION, live_bytes, run_programs, taken
 # isort: split
 # the device is loaded before torch
 import copy
+import ctypes
 import functools
 import io
 import itertools
@@ -26,6 +27,7 @@ import torch
 from torch import nn
 
 from vramcast.hardware.calibration.table import minor_version
+from vramcast.simulate.patches import bitsandbytes_library
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.simulate.same_passes import FEWEST_GROWING, GROWING, RUN_ONE_IN, SamePasses
 from vramcast.simulate.workspaces import GIVEN_BACK_SINCE
@@ -512,6 +514,33 @@ def _num_calls_in(run: Callable[[], object]) -> int:
     run()
     calls.stop()
     return calls.of_step
+
+
+def python_of_torch_cuda_counts_as_on_a_gpu() -> None:
+    """24 or 25 for each on an H200 (benchmarks/step_time/host_pieces.jsonl: synchronized)."""
+    again = lambda: [torch.cuda.synchronize() for _ in range(10)]  # noqa: E731
+    assert 200 <= _num_calls_in(again) <= 270
+
+
+def large_operators_of_the_host_are_noted_with_their_bytes() -> None:
+    def noted() -> list[int]:
+        works = map(SESSION.device.operator_work, SESSION.device.work(0))
+        return [work.sizes[0] for work in works if work.operator == "vramcast::host"]
+
+    rows = torch.arange(256)
+    assert torch.add(rows, 1).view(16, 16).shape == (16, 16) and not noted()
+    (rows[:, None] - rows).abs()
+    assert noted() == [(256 * 256 + 256 + 256) * 8, 2 * 256 * 256 * 8]
+
+
+def a_pointer_given_to_bitsandbytes_stands_for_its_tensor() -> None:
+    library = bitsandbytes_library._Library(SESSION.gpu)
+    x = torch.empty(1000, device="cuda")
+    managed = library.cget_managed_ptr(ctypes.c_size_t(100))
+    library.cadam(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(managed), ctypes.c_int32(7))
+    works = map(SESSION.device.operator_work, SESSION.device.work(0))
+    found = [work for work in works if work.operator.startswith("bitsandbytes")]
+    assert [(w.operator, w.num_bytes) for w in found] == [("bitsandbytes::cadam", 4100)]
 
 
 def every_function_of_the_program_counts_each_time_it_is_called() -> None:

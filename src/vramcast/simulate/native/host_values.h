@@ -68,6 +68,7 @@ static void note_host_work(const Operator& info, c10::ArrayRef<IValue> arguments
                            c10::ArrayRef<IValue> results) {
   constexpr int64_t least_bytes = 64 << 10;
   if (info.uninitialised || only_views(info)) return;
+  if (!info.written_arguments.empty()) results = {};  // it is an argument
   int64_t num_bytes = 0;
   for (const auto values : {arguments, results})
     for (const auto& value : values)

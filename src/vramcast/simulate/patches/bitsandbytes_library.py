@@ -19,8 +19,8 @@ LIBRARY = "ctypes"
 class _Library:
     """Has every function, and remembers what was set on it."""
 
-    def __init__(self, device: Any) -> None:
-        self._device = device
+    def __init__(self, gpu: Any) -> None:
+        self._gpu = gpu
         self._pages: dict[int, mmap.mmap] = {}  # by address
         # a function, so that attributes can be set on it
         self.cget_managed_ptr = lambda num_bytes: self._managed(num_bytes)
@@ -33,7 +33,7 @@ class _Library:
             pointers = (a.value for a in arguments if isinstance(a, ctypes.c_void_p) and a.value)
             if num_bytes := sum(map(self._num_bytes, pointers)):
                 label = f"bitsandbytes::{name}".encode()
-                self._device.vramcast_add_work(label, -1, 0.0, num_bytes, FOUR(), PLAIN)
+                self._gpu.device.library.vramcast_add_work(label, -1, 0.0, num_bytes, FOUR(), PLAIN)
             return 0
 
         setattr(self, name, function)
@@ -41,7 +41,8 @@ class _Library:
 
     def _num_bytes(self, address: int) -> int:
         """Of the tensor there."""
-        return len(self._pages.get(address, ())) or self._device.vramcast_block_bytes(address)
+        library = self._gpu.device.library
+        return len(self._pages.get(address, ())) or library.vramcast_block_bytes(address)
 
     def _managed(self, num_bytes: ctypes.c_size_t) -> int:
         pages = mmap.mmap(-1, max(1, num_bytes.value))
@@ -54,10 +55,6 @@ def apply(patcher: Patcher) -> None:
     load = ctypes.LibraryLoader.LoadLibrary
 
     def load_or_pretend(self: Any, name: str) -> Any:
-        return (
-            _Library(patcher.gpu.device.library)
-            if "libbitsandbytes" in str(name)
-            else load(self, name)
-        )
+        return _Library(patcher.gpu) if "libbitsandbytes" in str(name) else load(self, name)
 
     patcher.put(ctypes.LibraryLoader, "LoadLibrary", load_or_pretend)

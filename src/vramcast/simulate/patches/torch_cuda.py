@@ -46,7 +46,7 @@ def apply(patcher: Patcher) -> None:
     # checkpointing saves a random state only if CUDA is initialised
     patcher.put(torch.cuda, "_initialized", True)
     patcher.put(torch.cuda, "_cached_device_count", patcher.gpu.num_devices)
-    # what asks these is torch's own: its Python takes time
+    # torch's own Python asks these
     patcher.put(torch._C, "_cuda_getDeviceCount", lambda: patcher.gpu.num_devices, add=True)
     patcher.put(torch._C, "_cuda_getDevice", lambda: 0, add=True)
     patcher.put(torch.cuda, "empty_cache", patcher.gpu.device.empty_cache)

@@ -27,7 +27,7 @@ PROPERTIES = {
 def apply(patcher: Patcher) -> None:
     nvidia = importlib.import_module("triton.backends.nvidia.driver")
     driver = object.__new__(nvidia.CudaDriver)
-    nvidia.GPUDriver.__init__(driver)  # what asks torch, and not the compiled part
+    nvidia.GPUDriver.__init__(driver)  # not the compiled part
     properties = {**PROPERTIES, "multiprocessor_count": patcher.gpu.model.num_multiprocessors}
     driver.utils = SimpleNamespace(get_device_properties=lambda *_: properties)
     driver.get_benchmarker = lambda: lambda kernel, *_, **__: SECONDS
