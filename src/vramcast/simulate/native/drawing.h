@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 
 #include "generator.h"
@@ -137,27 +138,26 @@ static at::Tensor draw_normal(const Draw& draw, at::IntArrayRef sizes) {
   });
 }
 
-// Writes what the operator draws to `host`; false where that cannot be told.
-static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw& draw,
-                        const at::Tensor& host) {
-  if (!host.is_contiguous() || host.scalar_type() == at::kDouble) return false;
-  if (const auto numbers = whole_numbers(draws, arguments)) {
-    host.copy_(draw_whole(draw, host.sizes(), *numbers));
-    return true;
-  }
+using WriteTo = std::function<void(const at::Tensor& host)>;
+
+// Writes what the operator draws to a tensor; nothing where that cannot be told.
+static WriteTo numbers_of(Draws draws, c10::ArrayRef<IValue> arguments, const Draw& draw) {
+  if (const auto numbers = whole_numbers(draws, arguments))
+    return [=](const at::Tensor& host) { host.copy_(draw_whole(draw, host.sizes(), *numbers)); };
   if (draws == Draws::coins) {
-    host.copy_(draw_shares(draw, host.sizes()).lt(static_cast<float>(arguments[1].toDouble())));
-    return true;
+    const auto share = static_cast<float>(arguments[1].toDouble());
+    return [=](const at::Tensor& host) { host.copy_(draw_shares(draw, host.sizes()).lt(share)); };
   }
-  if (draws != Draws::shares && draws != Draws::normal) return false;
+  if (draws != Draws::shares && draws != Draws::normal) return nullptr;
   const auto first = arguments[1].toDouble(), second = arguments[2].toDouble();
-  if (draws == Draws::normal) {
-    host.copy_(draw_normal(draw, host.sizes()).mul_(second).add_(first));
-    return true;
-  }
-  host.copy_(draw_shares(draw, host.sizes()).mul_(second - first).add_(first));
-  host.masked_fill_(host.eq(second), first);  // the upper limit is not among them
-  return true;
+  if (draws == Draws::normal)
+    return [=](const at::Tensor& host) {
+      host.copy_(draw_normal(draw, host.sizes()).mul_(second).add_(first));
+    };
+  return [=](const at::Tensor& host) {
+    host.copy_(draw_shares(draw, host.sizes()).mul_(second - first).add_(first));
+    host.masked_fill_(host.eq(second), first);  // the upper limit is not among them
+  };
 }
 
 }  // namespace vramcast

@@ -11,8 +11,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "recorder.h"
 #include "reduction_scratch.h"
@@ -36,9 +38,15 @@ struct Block {
   int64_t stream;             // that was current
   std::set<int64_t> used_on;  // other streams
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
+  std::function<void()> draw;  // writes random numbers into them; hardly anybody asks for them
   bool drawn = false;  // they are random numbers: of what is made of them only masks are computed
   Typical typical = healthy_now();  // of the contents, where they are not known
   bool stays = false;               // it is part of every recording
+
+  const at::Tensor& contents() {
+    if (const auto write = std::exchange(draw, nullptr)) write();
+    return values;
+  }
 };
 
 static std::mutex blocks_mutex;

@@ -48,19 +48,13 @@ static at::Tensor known_values(const at::Tensor& tensor) {
         c10::Storage(c10::Storage::use_byte_size_t(), 0, c10::GetCPUAllocator(), true),
         tensor.sizes(), tensor.strides(), 0, tensor.dtype(), false);
   }
-  const auto* block = block_of(tensor);
-  return block && block->values.defined() ? host_view(block->values, tensor) : at::Tensor();
+  auto* block = block_of(tensor);
+  return block && block->values.defined() ? host_view(block->contents(), tensor) : at::Tensor();
 }
 
 static at::Tensor host_bytes(int64_t num_bytes) {
   const std::vector<int64_t> sizes = {num_bytes}, strides = {1};
-  auto allocator = c10::GetCPUAllocator();
-  auto pointer = allocator->allocate(num_bytes);
-  if (num_bytes) memset(pointer.get(), 0, num_bytes);
-  auto storage = c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), num_bytes, std::move(pointer), allocator, true));
-  return make_tensor(std::move(storage), sizes, strides, 0, caffe2::TypeMeta::Make<uint8_t>(),
-                     false);
+  return new_tensor(sizes, strides, caffe2::TypeMeta::Make<uint8_t>(), false);
 }
 
 struct BelowSimulation {
@@ -94,12 +88,13 @@ static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
     if (!is_whole(tensor) || !tensor.is_non_overlapping_and_dense())
       fill_with_typical(*block, tensor);
   }
-  host_view(block->values, tensor).copy_(values);
+  host_view(block->contents(), tensor).copy_(values);
 }
 
 static void begin_values(const at::Tensor& tensor, bool draws) {
   auto* block = block_of(tensor);
   const bool may = draws ? may_be_drawn(tensor) : may_carry_values(tensor);
+  if (block && draws && is_whole(tensor)) block->draw = nullptr;  // they are overwritten
   // of integers also a part, as in set_values()
   const bool is_begun = is_whole(tensor) ||
                         (!draws && c10::isIntegralType(tensor.scalar_type(), false));
@@ -127,8 +122,29 @@ static void forget_values(const at::Tensor& tensor) {
   auto* block = block_of(tensor);
   if (!block) return;
   block->values.reset();
+  block->draw = nullptr;
   block->drawn = false;
   block->typical = healthy_now();
+}
+
+// Once somebody asks for them, or at once where they are a part of a tensor. False where the numbers
+// cannot be told.
+static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw& draw,
+                        const at::Tensor& host) {
+  if (!host.is_contiguous() || host.scalar_type() == at::kDouble) return false;
+  const auto write = numbers_of(draws, arguments, draw);
+  if (!write) return false;
+  const auto& tensor = arguments[0].toTensor();
+  auto* block = tensor.is_cuda() && is_whole(tensor) ? block_of(tensor) : nullptr;
+  if (!block) {
+    write(host);
+    return true;
+  }
+  block->draw = [=] {
+    BelowSimulation below;
+    write(host);
+  };
+  return true;
 }
 
 // Runs the operator on the CPU with the known contents of its arguments, or where it ranks with
