@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import vramcast
+from vramcast.processes import imported
 from vramcast.workload import user_traceback
+from vramcast.workload.tracebacks import shown_path
 
 
 @pytest.fixture(autouse=True)
@@ -122,3 +124,11 @@ def test_an_error_without_a_message_or_a_traceback_is_its_type() -> None:
 def test_a_runaway_recursion_is_cut(here: Path) -> None:
     build = define(here / "work.py", "def build():\n    build()\n")["build"]
     assert len(user_traceback(caught(build)).splitlines()) < 20
+
+
+def test_a_program_may_remove_the_folder_that_it_stands_in(here: Path) -> None:
+    file = here / "train.py"
+    assert shown_path(str(file)) == "train.py"
+    here.rmdir()
+    assert shown_path(str(file)) == str(file)
+    assert "pytest" in imported.names()

@@ -138,11 +138,13 @@ class ForkServer:
         lifetime.adopt_orphans_of_this_command()
 
     def _not_started(self, printed: str) -> TaskFailed:
+        status = self._process.poll() if self._process is not None else None
         self.close()
         modules = ", ".join(name.partition(":")[0] for name in self._preload) or "vramcast"
+        how = "did not start" if status is None or status >= 0 else _ended_by(-status)
         return TaskFailed(
             FailureKind.NOT_STARTED,
-            "The process that runs workloads did not start.",
+            f"The process that runs workloads {how}.",
             printed,
             advice=f"Make `{self._python[0]} -c 'import {modules}'` work first.",
         )
@@ -352,10 +354,15 @@ class _Running:
             how = f"ended with exit code {self._status} and gave no answer"
         else:
             kind, signalled = FailureKind.KILLED, signal_name(-self._status)
-            how = f"was ended by {signalled}"
-            if signalled == "SIGKILL":
-                how += "; the kernel does that when the machine's own memory runs out (see dmesg)"
+            how = _ended_by(-self._status)
         raise TaskFailed(kind, f"The process {how}.", printed, signal=signalled)
+
+
+def _ended_by(number: int) -> str:
+    how = f"was ended by {signal_name(number)}"
+    if number == signal.SIGKILL:
+        how += "; the kernel does that when the machine's own memory runs out (see dmesg)"
+    return how
 
 
 def ask(

@@ -19,11 +19,10 @@ def names() -> list[str]:
     """The modules of installed packages, in the order in which they were imported."""
     folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
-    return [
-        name
-        for name, module in list(sys.modules.items())
-        if os.path.realpath(getattr(module, "__file__", None) or "").startswith(inside)
-    ]
+    files = [(name, getattr(module, "__file__", None)) for name, module in [*sys.modules.items()]]
+    # of a relative one nothing is known where the program has removed its folder
+    named = [(name, file) for name, file in files if isinstance(file, str) and os.path.isabs(file)]
+    return [name for name, file in named if os.path.realpath(file).startswith(inside)]
 
 
 def changed_variables(before: dict[str, str]) -> dict[str, str | None]:

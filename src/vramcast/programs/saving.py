@@ -24,6 +24,7 @@ import torch
 from vramcast.programs.after_import import after_import
 from vramcast.programs.scratch import put_back, set_aside
 from vramcast.programs.watching import Watcher, Wrap, replaced
+from vramcast.workload.tracebacks import shown_path
 
 # What begins like this stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
@@ -166,14 +167,15 @@ class Saved:
                     os.unlink(path)
         put_back(self._scratch, for_new=False)
         for folder in self._made_folders.intersection(map(os.path.dirname, self.names)):
-            if folder != os.path.realpath(os.getcwd()):
-                shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                if not os.path.samefile(folder, "."):
+                    shutil.rmtree(folder)
 
     def note(self) -> str:
         self._find_ours()
         if not self.names:
             return ""
-        shown = ", ".join(os.path.relpath(name) for name in self.names[:MOST_NAMED])
+        shown = ", ".join(shown_path(name) for name in self.names[:MOST_NAMED])
         more = len(self.names) - MOST_NAMED
         return f"weights were not written: {shown}" + (f" and {more} more" if more > 0 else "")
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from vramcast.records.store import cache_folder
+from vramcast.workload.tracebacks import shown_path
 
 # code that is not the user's: torch, vramcast, what torch.compile writes, Python's import system
 HIDDEN = (
@@ -95,10 +96,4 @@ def is_of_user(code: CodeType) -> bool:
     return not code.co_filename.startswith(HIDDEN)
 
 
-@cache
-def _short(path: str) -> str:
-    """An installed package's file without the folder of the installation."""
-    if "site-packages/" in path:
-        return path.rpartition("site-packages/")[2]
-    relative = os.path.relpath(path)
-    return path if relative.startswith("..") else relative
+_short = cache(shown_path)

@@ -39,13 +39,17 @@ def exception_line(error: BaseException) -> str:
 def exception_text(error: BaseException) -> str:
     try:
         return str(error).strip()
-    except Exception:  # a user's __str__ may itself raise
+    except BaseException:  # a user's __str__ may itself raise
         return ""
 
 
 def shown_path(filename: str) -> str:
     """Shortened below the current folder and inside an installed package."""
-    return LIBRARY.sub("", filename).removeprefix(os.getcwd() + os.sep)
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:
+        here = ""  # the program has removed its folder
+    return LIBRARY.sub("", os.path.normpath(filename)).removeprefix(here)
 
 
 def _causes(error: BaseException) -> list[str]:
