@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import failing_writes
+
+from vramcast.processes import lifetime
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 GENERATED = re.compile(r"(<!-- figures of make faults -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -37,37 +38,44 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("build/faults"))
     parser.add_argument("--page", action="store_true", help="write docs/reliability.md")
     asked = parser.parse_args()
-    # as Ctrl-C: what it made is removed, and what it started ends
-    own = os.getpid()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143) if os.getpid() == own else os._exit(143))
+    if failing_writes.CONTROL in os.environ:
+        return _drive(asked, Path(os.environ[failing_writes.CONTROL]).parent)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     is_whole = not asked.sample and not asked.part
-    code = _drive_all(asked) if is_whole else _drive_here(asked)
+    each = [[name] for name in ORDER] if is_whole else [asked.part]
+    try:
+        code = _drive_all(asked, each)
+    except KeyboardInterrupt:
+        print("Interrupted. Started again, it goes on where it was.", file=sys.stderr)
+        return 130
     if asked.page:
         write_page(asked.out)
     return code
 
 
-def _drive_all(asked: argparse.Namespace) -> int:
-    """Each part in a process of its own, as many at once as there are cores."""
+def _drive_all(asked: argparse.Namespace, each: list[list[str]]) -> int:
+    """Some parts in a process of their own, as many at once as there are cores. Those processes
+    do not hear of Ctrl-C: this one ends them, and all that they have started."""
+    lifetime.adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="vramcast-faults-") as folder:
 
-    def drive(name: str) -> int:
-        words = ["--part", name, "--seed", str(asked.seed), "--out", str(asked.out)]
-        return subprocess.run([sys.executable, __file__, *words]).returncode
+        def drive(names: list[str]) -> int:
+            root = Path(folder, "-".join(names) or "all")
+            root.mkdir()
+            parts = [word for name in names for word in ("--part", name)]
+            more = ["--seed", str(asked.seed), "--out", asked.out, *["--sample"] * asked.sample]
+            return subprocess.run(
+                [sys.executable, __file__, *parts, *more],
+                env=failing_writes.environment(root),
+                start_new_session=True,
+            ).returncode
 
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return max(pool.map(drive, ORDER))
-
-
-def _drive_here(asked: argparse.Namespace) -> int:
-    if failing_writes.CONTROL not in os.environ:
-        folder = Path(tempfile.mkdtemp(prefix="vramcast-faults-"))
-        os.environ["FAULTS_FOLDER"] = str(folder)
-        failing_writes.start_again_with_the_library(folder)
-    root = Path(os.environ["FAULTS_FOLDER"])
-    try:
-        return _drive(asked, root)
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            try:
+                return max(pool.map(drive, each))
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                lifetime.end_children()
 
 
 def _drive(asked: argparse.Namespace, root: Path) -> int:

@@ -10,7 +10,6 @@ import ctypes
 import mmap
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).with_suffix(".c")
@@ -32,14 +31,13 @@ class Control(ctypes.Structure):
     ]
 
 
-def start_again_with_the_library(folder: Path) -> None:
-    """Runs this very program again, with the library in it and in all that it starts."""
+def environment(folder: Path) -> dict[str, str]:
+    """Of a process that has the library in it and in all that it starts."""
     library, control = folder / "failing_writes.so", folder / "control"
     command = ["cc", "-shared", "-fPIC", "-O2", "-o", library, SOURCE, "-ldl"]
     subprocess.run(command, check=True)
     control.write_bytes(bytes(ctypes.sizeof(Control)))
-    environment = {**os.environ, "LD_PRELOAD": str(library), CONTROL: str(control)}
-    os.execve(sys.executable, [sys.executable, *sys.argv], environment)
+    return {**os.environ, "LD_PRELOAD": str(library), CONTROL: str(control)}
 
 
 class FailingWrites:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +43,23 @@ def test_wrong_invocations_of_every_command_are_refused(figures: dict[str, Any])
     tried = figures["invocations"]["tried"]
     assert {command.name for command in app.registered_commands} <= set(tried)
     assert figures["invocations"]["exits"]["2"] > 20
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_driver_that_is_stopped_leaves_nothing_and_prints_no_traceback(
+    number: int, code: int, tmp_path: Path
+) -> None:
+    driver = subprocess.Popen(
+        [sys.executable, DRIVER, "--sample", "--part", "files", "--out", tmp_path / "figures"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while driver.poll() is None and not [*tmp_path.glob("*/*/control")]:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    driver.send_signal(number)
+    printed = driver.communicate(timeout=20)[1]
+    assert driver.returncode == code, printed
+    assert "Traceback" not in printed
+    assert [*tmp_path.glob("vramcast-faults-*")] == []

@@ -47,6 +47,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+STARTS_A_PROGRAM = re.compile(
+    r"(^|[ /])(python[\d.]*|torchrun|accelerate launch|deepspeed) .*\.py\b"
+)
+GIVE_LINE = (
+    "Give your program's line, vramcast COMMAND --gpu h200 -- python train.py, or a function, "
+    "train.py:build."
+)
 # What came after `--`.
 _line: ContextVar[list[str] | None] = ContextVar("line", default=None)
 Run = TypeVar("Run", bound=Callable[..., int])
@@ -122,11 +129,20 @@ class CommandWithLine(TyperCommand):
         _line.set(args[position + 1 :] if "--" in args else None)
         if "--" in args:
             self._check_takes_line()
+        elif STARTS_A_PROGRAM.search(" ".join(args)):
+            raise UsageError("The line that starts a program comes after --.", GIVE_LINE)
         # a line alone is not a command without arguments, which shows its help
         is_help = self.no_args_is_help
         self.no_args_is_help = is_help and "--" not in args
         try:
             rest: list[str] = super().parse_args(ctx, args[:position])
+        except Exception as error:
+            # click's NoSuchOption, of which typer may have its own
+            if hasattr(error, "possibilities") and any(one.name == "knobs" for one in self.params):
+                from vramcast.workload.knobs import HOW_TO_WRITE
+
+                error.message = f"{error.message}. {HOW_TO_WRITE}"
+            raise
         finally:
             self.no_args_is_help = is_help
         return rest
@@ -152,11 +168,7 @@ def workload_and_knobs(
     words = [*filter(None, [workload]), *(knobs or [])]
     if line is None:
         if workload is None:
-            raise UsageError(
-                "No workload was given.",
-                "Give the line that starts your program, -- python train.py, or a function, "
-                "train.py:build.",
-            )
+            raise UsageError("No workload was given.", GIVE_LINE)
         if lacks_file(workload):
             # says so, before what predicts and measures is imported
             parse_reference(workload)

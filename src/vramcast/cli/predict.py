@@ -240,7 +240,7 @@ def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]
         if not is_table and given[option] is not None:
             raise UsageError(
                 f"{option} is for several predictions.",
-                "Add several GPUs or --vary, or leave it out.",
+                "Add several GPUs or --vary. --report FILE writes one.",
             )
 
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from vramcast.errors import UsageError
 from vramcast.hardware import environment
 from vramcast.probing.facts import Facts
 from vramcast.probing.measurement import unfinished
@@ -123,7 +124,10 @@ def _remove(path: Path) -> None:
 
 def read_measurement(folder: Path) -> Measurement:
     """Of a probe's folder, or of a metrics.json."""
-    return Measurement.from_file(folder / "metrics.json" if folder.is_dir() else folder)
+    file = folder / "metrics.json" if folder.is_dir() else folder
+    if not file.exists():
+        raise UsageError(f"There is no {file}.", "Give a folder that vramcast probe wrote.")
+    return Measurement.from_file(file)
 
 
 def steps_csv(measurement: Measurement) -> str:

@@ -106,14 +106,21 @@ def let_stay(pid: int) -> None:
 
 def end_children(keep: Iterable[int] = ()) -> None:
     """Kill and reap until none is left: a killed child's own children come up next."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    with contextlib.suppress(OSError):
-        while ending := {int(pid) for pid in children.read_text().split()}.difference(keep):
-            for pid in ending:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, 0)
+    while ending := _children().difference(keep):
+        for pid in ending:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+
+
+def _children() -> set[int]:
+    """Of all threads."""
+    found = ""
+    for file in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # that thread has ended
+            found += file.read_text()
+    return set(map(int, found.split()))
 
 
 def signal_name(number: int) -> str:

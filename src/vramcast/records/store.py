@@ -196,7 +196,7 @@ def new_folder(path: Path, *, force: bool) -> Path:
     if is_used and not force:
         raise UsageError(
             f"{path} already holds a run.",
-            "Choose another folder with --out, or --force to write over it.",
+            "Choose another folder, or --force to write over it.",
         )
     return path
 
@@ -210,13 +210,13 @@ def check_same(folder: Path, kind: str, there: dict[str, Any], asked: dict[str, 
 
 @contextlib.contextmanager
 def usable(folder: Path) -> Iterator[None]:
-    """What the operating system refuses is raised as a wrong --out."""
+    """What the operating system refuses is wrong usage."""
     try:
         yield
     except OSError as problem:
         is_file = isinstance(problem, FileExistsError)
         why = "is a file, not a folder" if is_file else f"cannot be used: {problem.strerror}"
-        raise UsageError(f"{folder} {why}.", "Choose another folder with --out.") from None
+        raise UsageError(f"{folder} {why}.", "Choose another folder.") from None
 
 
 @contextlib.contextmanager

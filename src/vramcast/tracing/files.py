@@ -92,7 +92,7 @@ def from_json(text: str, what: str = "This text") -> Trace:
 def read_trace(path: Path) -> Trace:
     file = path / TRACE_NAME if path.is_dir() else path
     if not file.exists():
-        raise UsageError(f"There is no {file}.", GIVE_TRACE)
+        raise UsageError(f"There is no file {file}.", GIVE_TRACE)
     with opened(file) as lines:
         first_line = lines.readline(MAX_HEAD_BYTES)
         if first_line.endswith(BEFORE_EVENTS):
