@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -65,13 +66,9 @@ def _prober() -> Iterator[Prober]:
 def warm_probes(_prober: Prober) -> Iterator[Prober]:
     """Real runs that this file's tests ask for fork from one process that has imported torch."""
 
-    def shared(
-        preload: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        python: Sequence[str] = (),
-    ) -> AbstractContextManager[Prober]:
-        is_plain = not preload and not environment and not python
-        return nullcontext(_prober) if is_plain else Prober(preload, environment, python)
+    def shared(preload: Sequence[str] = (), **start: Any) -> AbstractContextManager[Prober]:
+        is_plain = not preload and not any(start.values())
+        return nullcontext(_prober) if is_plain else Prober(preload, **start)
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (probe, tune, max_batch):

@@ -19,7 +19,6 @@ def printable(text: str, most: int | None = None, where: str = "") -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Begins an advice; empty if no known name is similar."""
-    # the name itself may be there: a link to nothing
     close = get_close_matches(name, [one for one in known if one != name], n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 

@@ -100,7 +100,7 @@ def test_a_workload_that_kills_those_who_watch_it_is_noticed_and_leaves_nothing_
         command, env={**os.environ, **mark.environment}, capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "The process was ended together with those that watched it." in done.stderr
+    assert "The process was ended together with the one that watched it." in done.stderr
     assert mark.none_left()
 
 

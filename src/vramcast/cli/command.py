@@ -47,13 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-STARTS_A_PROGRAM = re.compile(
-    r"(^|[ /])(python[\d.]*|torchrun|accelerate launch|deepspeed) .*\.py\b"
-)
-GIVE_LINE = (
-    "Give your program's line, vramcast COMMAND --gpu h200 -- python train.py, or a function, "
-    "train.py:build."
-)
+STARTS_A_PROGRAM = re.compile(r"(^|[ /])(python[\d.]*|torchrun|accelerate|deepspeed) .*\.py\b")
+GIVE_LINE = "Give options, --, and your program's line: --gpu h200 -- python train.py"
 # What came after `--`.
 _line: ContextVar[list[str] | None] = ContextVar("line", default=None)
 Run = TypeVar("Run", bound=Callable[..., int])
@@ -130,7 +125,7 @@ class CommandWithLine(TyperCommand):
         if "--" in args:
             self._check_takes_line()
         elif STARTS_A_PROGRAM.search(" ".join(args)):
-            raise UsageError("The line that starts a program comes after --.", GIVE_LINE)
+            raise UsageError("A program's line comes after --.", GIVE_LINE)
         # a line alone is not a command without arguments, which shows its help
         is_help = self.no_args_is_help
         self.no_args_is_help = is_help and "--" not in args
@@ -168,7 +163,7 @@ def workload_and_knobs(
     words = [*filter(None, [workload]), *(knobs or [])]
     if line is None:
         if workload is None:
-            raise UsageError("No workload was given.", GIVE_LINE)
+            raise UsageError("No workload was given.", f"{GIVE_LINE}, or train.py:build.")
         if lacks_file(workload):
             # says so, before what predicts and measures is imported
             parse_reference(workload)

@@ -8,7 +8,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,8 @@ OnOutput = Callable[[bytes], None] | None
 class Prober(ForkServer):
     """Each trial runs in a fresh process; torch and `preload` are imported once for all."""
 
-    def __init__(
-        self,
-        preload: Sequence[str] = (),
-        environment: Mapping[str, str] | None = None,
-        python: Sequence[str] = (),
-    ) -> None:
-        super().__init__(["torch", *preload, *WORKERS_IMPORT], environment, python)
+    def __init__(self, preload: Sequence[str] = (), **start: Any) -> None:
+        super().__init__(["torch", *preload, *WORKERS_IMPORT], **start)
 
     def run(
         self,

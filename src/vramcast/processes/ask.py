@@ -37,6 +37,9 @@ OUTPUT_BYTES = 1 << 16
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 
 
+WITH_ITS_GUARD = "was ended together with the one that watched it"
+
+
 class FailureKind(StrEnum):
     NOT_STARTED = "not started"
     TIMEOUT = "timeout"
@@ -138,10 +141,10 @@ class ForkServer:
         lifetime.adopt_orphans_of_this_command()
 
     def _not_started(self, printed: str) -> TaskFailed:
-        status = self._process.poll() if self._process is not None else None
+        status = self._process.poll() if self._process else 0
         self.close()
         modules = ", ".join(name.partition(":")[0] for name in self._preload) or "vramcast"
-        how = "did not start" if status is None or status >= 0 else _ended_by(-status)
+        how = _ended_by(-status) if status and status < 0 else "did not start"
         return TaskFailed(
             FailureKind.NOT_STARTED,
             f"The process that runs workloads {how}.",
@@ -342,13 +345,13 @@ class _Running:
         if self._killed_for is not None:
             kind, how = self._killed_for, "was stopped"
             if kind is FailureKind.KILLED:
-                how = "was ended together with those that watched it"
+                how = WITH_ITS_GUARD
             if kind is FailureKind.TIMEOUT:
                 how = f"did not end within {self._timeout_seconds:g} s"
         elif "crashed" in self._last:
             kind, how = FailureKind.CRASHED, f"failed: {self._last['crashed']}"
         elif self._status is None:
-            kind, how = FailureKind.KILLED, "was ended together with the one that watched it"
+            kind, how = FailureKind.KILLED, WITH_ITS_GUARD
         elif self._status >= 0:
             kind = FailureKind.EXITED
             how = f"ended with exit code {self._status} and gave no answer"

@@ -1,9 +1,8 @@
-"""Which installed libraries a task imported, and whether a task would have imported them as they
-were imported before it began.
+"""Which installed libraries a task imported, and whether it would have imported the same itself.
 
-A kept server imports them once for the next tasks of the same family. A task that changes
-variables of the environment, or puts a folder on sys.path with a module of the same name, might
-import something else: it is asked again of a fresh process.
+A kept server imports them once for the next tasks of the family. A task that changes variables of
+the environment, or puts a folder on sys.path with a module of that name, might import something
+else: it is asked again of a fresh process.
 """
 
 import json
@@ -20,7 +19,7 @@ def names() -> list[str]:
     folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
     files = [(name, getattr(module, "__file__", None)) for name, module in [*sys.modules.items()]]
-    # of a relative one nothing is known where the program has removed its folder
+    # relative: unknown where the program has removed its folder
     named = [(name, file) for name, file in files if isinstance(file, str) and os.path.isabs(file)]
     return [name for name, file in named if os.path.realpath(file).startswith(inside)]
 

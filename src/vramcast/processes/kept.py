@@ -1,8 +1,8 @@
 """A fork server that stays for the next command: where it listens, and who may use it.
 
-It listens on a Unix socket in a folder that only its user can enter. The name of the socket is a
-digest of everything that could make its answers differ from those of a fresh process: another
-interpreter, vramcast or environment has another server. User code runs in forks only.
+It listens on a Unix socket in a folder that only its user can enter. The socket's name is a digest
+of all that could make its answers other than a fresh process's: another interpreter, vramcast or
+environment has another server. User code runs in forks only.
 """
 
 import contextlib
@@ -169,10 +169,6 @@ def _locked(place: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-# Python would warn of a process that still runs when its object goes.
-_started: list[subprocess.Popen[bytes]] = []
-
-
 def _start(
     path: Path, preload: Sequence[str], environment: Mapping[str, str], idle_seconds: float
 ) -> None:
@@ -193,8 +189,8 @@ def _start(
             env=child_environment(**environment),
             start_new_session=True,
         )
-        _started.append(process)
         let_stay(process.pid)
+        process.returncode = 0  # else Python would warn that it still runs
 
 
 def servers() -> list[Path]:

@@ -1,12 +1,12 @@
 """The fork server: it imports torch once and forks a fresh process for every task.
 
-`ask.ForkServer` starts it as `python -m vramcast.processes.server LINK PARENT MODULES`. A task
-comes on LINK as three descriptors: the order (JSON), the connection for the answer, the log. No
-CUDA may start here: it cannot be used after a fork.
+`ask.ForkServer` starts it: `python -m vramcast.processes.server LINK PARENT MODULES`. A task comes
+on LINK as three descriptors: the order (JSON), the connection, the log. CUDA cannot be used after a
+fork: none may start here.
 
-For every task a guard is forked, and that forks the child. When the child ends, the asking side
-hangs up, or PARENT dies, the guard kills the child and everything that it has started, in whatever
-session, and tells the exit status.
+For every task a guard is forked, which forks the child. When that ends, the asking side hangs up,
+or PARENT dies, the guard kills all that the child has started, in whatever session, and tells the
+exit status.
 """
 
 import contextlib

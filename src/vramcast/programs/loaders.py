@@ -1,8 +1,8 @@
 """Ends data loaders early, so that a program goes on to its evaluation and its saving.
 
-A loader that training reads from ends when enough steps were seen. One that an evaluation reads
-from ends after a few batches, once memory no longer grows from batch to batch. A program that
-evaluates or saves only after its last epoch goes through the epochs left with no batches.
+One that training reads from ends when enough steps were seen; one of an evaluation after a few
+batches, once memory no longer grows. A program that evaluates or saves only after its last epoch
+goes through the epochs left with no batches.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Weights that a program saves are not written where it says, and can be loaded again by it.
 
 A simulated GPU computes nothing: a checkpoint would be gigabytes of nothing, and might replace a
-real one. Files of torch.save and safetensors go into a scratch folder, which is removed at the end.
-A folder that it makes for weights is removed: a later training would take it for a checkpoint.
+real one. Files of torch.save and safetensors go into a scratch folder, removed at the end. So is a
+folder that it makes for weights: a later training would take it for a checkpoint.
 """
 
 import contextlib

@@ -1,9 +1,8 @@
-"""Values that a program reads from the GPU although they were not computed: as a healthy run has
-them.
+"""Values that a program reads from the GPU, not computed, but as a healthy run has them.
 
 Losses, norms and gradients are positive and fall a little with every backward pass; nothing is NaN
-or infinite; checks hold. Loops that wait for a value end: in a `while` loop the values fall faster,
-then the answers turn round, and at last the program is stopped with the line of the loop.
+or infinite; checks hold. In a `while` loop that waits for a value they fall faster, then the
+answers turn round, and at last the program is stopped with the line of the loop.
 """
 
 import sys
