@@ -71,6 +71,8 @@ CASES: dict[str, list[str]] = {
     "sys exit": ["predict", "work.py:calls_sys_exit"],
     "os exit": ["predict", "work.py:calls_os_exit"],
     "unknown command": ["frobnicate"],
+    "line without --": ["predict", "--gpu", "h200", "python", "train.py", "--batch_size", "8"],
+    "knob as an option": ["predict", "work.py:good", "--batch-size", "8"],
     "unknown setting": ["predict", "work.py:good", "--allocator", "nonsense:1"],
     "batch sizes": ["predict", "work.py:good", "--batch-sizes", "8,eleven"],
     "batch size zero": ["predict", "work.py:good", "--batch-sizes", "0-4"],
@@ -127,7 +129,7 @@ CASES: dict[str, list[str]] = {
     "probe out is taken": ["probe", "work.py:good", "--device", "cpu", "--out", "taken"],
     "probe out is too long": ["probe", "work.py:good", "--device", "cpu", "--out", "x" * 300],
 }
-WORDED_BY_TYPER = ("unknown command", "probe many steps")
+WORDED_BY_TYPER = ("unknown command", "knob as an option", "probe many steps")
 # what becomes of a whole process; the others need none of their own
 IN_A_PROCESS = ("no file", "never ends", "os exit", "unknown command")
 
@@ -200,6 +202,14 @@ def test_an_unknown_knob_is_answered_with_the_knobs_there_are(complaint: Complai
     assert "'batchsize'" in text
     assert "batch_size=8" in text
     assert "scale=1.0" in text
+
+
+def test_a_line_without_its_dashes_is_shown_with_them(complaint: Complaint) -> None:
+    assert "-- python train.py" in complaint("line without --")
+
+
+def test_a_knob_that_is_given_as_an_option_is_shown_as_a_knob(complaint: Complaint) -> None:
+    assert "batch_size=8" in complaint("knob as an option")
 
 
 def test_a_value_that_does_not_fit_the_annotation_is_shown_with_the_type_expected(

@@ -1,8 +1,8 @@
 """Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
 
-A trial has a process of its own: a model that crashes does not end Ray's worker. A trial whose node
-or worker is lost is trained elsewhere; on nodes that do not see the bench's folder it begins again.
-vramcast is sent along; torch, schedulefree and a model's own file must be there.
+A trial has a process of its own: a crash does not end Ray's worker. One whose node or worker is
+lost is trained elsewhere; where the bench's folder is not seen, it begins again. vramcast is sent
+along; torch, schedulefree and a model's own file must be there.
 """
 
 import contextlib

@@ -1,8 +1,8 @@
 """One trial: a model trained under a protocol, step by step.
 
 Losses are fetched from the GPU some steps at a time: no step waits for it. A checkpoint holds all
-that a step depends on besides its batch. So a run that was interrupted goes on to the losses of one
-that was not, as far as the GPU's kernels give the same result twice.
+that a step depends on besides its batch: an interrupted run goes on to the same losses, as far as
+the GPU's kernels give the same result twice.
 """
 
 import math

@@ -131,12 +131,13 @@ class CommandWithLine(TyperCommand):
         self.no_args_is_help = is_help and "--" not in args
         try:
             rest: list[str] = super().parse_args(ctx, args[:position])
-        except Exception as error:
-            # click's NoSuchOption, of which typer may have its own
+        except Exception as problem:
+            error: Any = problem
+            # NoSuchOption, click's or typer's
             if hasattr(error, "possibilities") and any(one.name == "knobs" for one in self.params):
                 from vramcast.workload.knobs import HOW_TO_WRITE
 
-                error.message = f"{error.message}. {HOW_TO_WRITE}"
+                error.message += f". {HOW_TO_WRITE}"
             raise
         finally:
             self.no_args_is_help = is_help

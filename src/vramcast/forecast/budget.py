@@ -16,12 +16,10 @@ from vramcast.tracing.trace import SimulatedRun
 DEFAULT_GPU = "h200"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
-# Of NCCL 2.27, per communicator whose collectives go in rings: a channel has a buffer to receive
-# into, 4 MiB for the protocol Simple, 4,915,200 bytes for LL128 and 512 KiB for LL (src/init.cc),
-# and one to send, each rounded up to 2 MiB, the least that the driver maps: allocations of
-# 10,485,760 and 2,097,152 bytes, as on the H100s of NVIDIA/nccl issue 1685. With NVLink there are
-# 16 channels in the logs of issues 892 and 1453, without it 2 in that of nccl-tests issue 228.
-# Trees, NVLS and all-to-all add to it.
+# Of NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into (4 MiB for
+# Simple, 4,915,200 bytes for LL128, 512 KiB for LL; src/init.cc) and one to send, each rounded up
+# to the driver's 2 MiB, as on the H100s of NVIDIA/nccl issue 1685. With NVLink 16 channels (issues
+# 892, 1453), else 2 (nccl-tests issue 228). Trees, NVLS and all-to-all add to it.
 NCCL_CHANNEL_BYTES = 10_485_760 + 2_097_152
 NVLINK_CHANNELS, PCIE_CHANNELS = 16, 2
 # Measured on an H200 with NCCL 2.28.9: its kernels, which stay when a group is destroyed, and a

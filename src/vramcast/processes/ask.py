@@ -37,9 +37,6 @@ OUTPUT_BYTES = 1 << 16
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 
 
-WITH_ITS_GUARD = "was ended together with the one that watched it"
-
-
 class FailureKind(StrEnum):
     NOT_STARTED = "not started"
     TIMEOUT = "timeout"
@@ -144,7 +141,7 @@ class ForkServer:
         status = self._process.poll() if self._process else 0
         self.close()
         modules = ", ".join(name.partition(":")[0] for name in self._preload) or "vramcast"
-        how = _ended_by(-status) if status and status < 0 else "did not start"
+        how = lifetime.ended_by(-status) if status and status < 0 else "did not start"
         return TaskFailed(
             FailureKind.NOT_STARTED,
             f"The process that runs workloads {how}.",
@@ -344,28 +341,21 @@ class _Running:
         signalled = None
         if self._killed_for is not None:
             kind, how = self._killed_for, "was stopped"
-            if kind is FailureKind.KILLED:
-                how = WITH_ITS_GUARD
             if kind is FailureKind.TIMEOUT:
                 how = f"did not end within {self._timeout_seconds:g} s"
         elif "crashed" in self._last:
             kind, how = FailureKind.CRASHED, f"failed: {self._last['crashed']}"
         elif self._status is None:
-            kind, how = FailureKind.KILLED, WITH_ITS_GUARD
+            kind, how = FailureKind.KILLED, ""
         elif self._status >= 0:
             kind = FailureKind.EXITED
             how = f"ended with exit code {self._status} and gave no answer"
         else:
             kind, signalled = FailureKind.KILLED, signal_name(-self._status)
-            how = _ended_by(-self._status)
+            how = lifetime.ended_by(-self._status)
+        if kind is FailureKind.KILLED and signalled is None:
+            how = "was ended together with the one that watched it"
         raise TaskFailed(kind, f"The process {how}.", printed, signal=signalled)
-
-
-def _ended_by(number: int) -> str:
-    how = f"was ended by {signal_name(number)}"
-    if number == signal.SIGKILL:
-        how += "; the kernel does that when the machine's own memory runs out (see dmesg)"
-    return how
 
 
 def ask(

@@ -43,7 +43,7 @@ class Channel:
                 except OSError as problem:
                     with contextlib.suppress(Exception):
                         print(f"The connection to vramcast was closed: {problem}.", file=sys.stderr)
-                    os._exit(1)  # nobody can be told
+                    os._exit(1)
 
     def receive(self) -> dict[str, Any] | None:
         """The next message; {} when none came in time, None when the other side is gone."""

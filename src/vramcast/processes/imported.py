@@ -19,7 +19,7 @@ def names() -> list[str]:
     folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
     files = [(name, getattr(module, "__file__", None)) for name, module in [*sys.modules.items()]]
-    # relative: unknown where the program has removed its folder
+    # relative: unknown where its folder is gone
     named = [(name, file) for name, file in files if isinstance(file, str) and os.path.isabs(file)]
     return [name for name, file in named if os.path.realpath(file).startswith(inside)]
 

@@ -106,7 +106,7 @@ def let_stay(pid: int) -> None:
 
 def end_children(keep: Iterable[int] = ()) -> None:
     """Kill and reap until none is left: a killed child's own children come up next."""
-    while ending := _children().difference(keep):
+    while ending := _children_of_all_threads().difference(keep):
         for pid in ending:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
@@ -114,8 +114,7 @@ def end_children(keep: Iterable[int] = ()) -> None:
                 os.waitpid(pid, 0)
 
 
-def _children() -> set[int]:
-    """Of all threads."""
+def _children_of_all_threads() -> set[int]:
     found = ""
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # that thread has ended
@@ -128,6 +127,13 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"  # a real-time one: only the first and the last have names
+
+
+def ended_by(number: int) -> str:
+    how = f"was ended by {signal_name(number)}"
+    if number == signal.SIGKILL:
+        how += "; the kernel does that when the machine's own memory runs out (see dmesg)"
+    return how
 
 
 def _prctl(option: int, value: int) -> None:

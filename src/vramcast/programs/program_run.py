@@ -240,7 +240,9 @@ class ProgramRun(ABC):
         )
         if has_others or self.has_used_gpu():
             seen = f"{self.watcher.num_backwards} backward passes and no optimizer step"
-            what = f"The program ended{self._how_ended} and no training step was seen in it: {seen}."
+            what = (
+                f"The program ended{self._how_ended} and no training step was seen in it: {seen}."
+            )
             advice = (
                 "Does it train with these arguments? A program that starts others, for example "
                 "with subprocess, is named by the line that it starts."

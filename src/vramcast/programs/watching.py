@@ -1,8 +1,8 @@
 """Watches a training program: its steps, its phases, and when enough of it was seen.
 
-The same rule holds on the simulated GPU and on a real one. An optimizer's step ends a training
-step. Where several optimizers take turns, the one that steps most often does. A program without an
-optimizer of torch is counted by its backward passes.
+The same holds on the simulated GPU and on a real one. An optimizer's step ends a training step; of
+several that take turns, the one that steps most often. Without an optimizer of torch, backward
+passes count.
 """
 
 import threading

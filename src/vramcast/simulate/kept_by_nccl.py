@@ -1,9 +1,9 @@
 """Tensors of collectives that torch's process group of NCCL keeps.
 
-A collective that was started asynchronously runs on a stream of its own, so the group keeps its
-tensors until the program waits for it. DistributedDataParallel and communication hooks wait for a
-future instead. Then a thread of the group, which looks ten times a second, notices that the
-collective has ended, and the next collective lets the tensors go.
+An asynchronous collective runs on a stream of its own, so the group keeps its tensors until the
+program waits for it. DistributedDataParallel and communication hooks wait for a future instead:
+then a thread of the group, which looks ten times a second, notices the end, and the next collective
+lets the tensors go.
 """
 
 import math

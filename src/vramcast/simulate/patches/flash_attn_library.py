@@ -1,8 +1,7 @@
 """flash-attn 2 finds its compiled library, whose functions check and allocate, and compute nothing.
 
-Why: the real one needs CUDA and a GPU. The Python part of flash-attn is the real one: it installs
-without a compiler (docs/limits.md has how). Checks and sizes are those of its flash_api.cpp; they
-were read there, not recorded on a GPU.
+Why: the real one needs CUDA and a GPU. The Python part is the real one: it installs without a
+compiler (docs/limits.md has how). Checks and sizes were read in its flash_api.cpp, not recorded.
 Undo: none is needed, because only simulations import it.
 Versions: flash-attn 2.6 to 2.8.
 """
