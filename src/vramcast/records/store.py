@@ -16,7 +16,7 @@ from typing import IO, Any
 from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.text import printable
 
-OTHER_FOLDER = "Choose another folder with --out, or --force to begin again in this one."
+OTHER_FOLDER = "Choose another --out, or --force to begin again in this one."
 MAX_FILE_BYTES = 4 << 30
 # A process that was killed needs a moment until its lock is gone.
 LOCK_SECONDS = 1.0
@@ -216,7 +216,7 @@ def usable(folder: Path) -> Iterator[None]:
     except OSError as problem:
         is_file = isinstance(problem, FileExistsError)
         why = "is a file, not a folder" if is_file else f"cannot be used: {problem.strerror}"
-        raise UsageError(f"{folder} {why}.", "Choose another folder.") from None
+        raise UsageError(f"{folder} {why}.", "Choose another: --out or --trace.") from None
 
 
 @contextlib.contextmanager
