@@ -537,7 +537,7 @@ def a_pointer_given_to_bitsandbytes_stands_for_its_tensor() -> None:
     library = bitsandbytes_library._Library(SESSION.gpu)
     x = torch.empty(1000, device="cuda")
     managed = library.cget_managed_ptr(ctypes.c_size_t(100))
-    library.cadam(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(managed), ctypes.c_int32(7))
+    library.cadam(ctypes.c_void_p(x.data_ptr()), managed, None, ctypes.c_int32(7), 0.5)
     works = map(SESSION.device.operator_work, SESSION.device.work(0))
     found = [work for work in works if work.operator.startswith("bitsandbytes")]
     assert [(w.operator, w.num_bytes) for w in found] == [("bitsandbytes::cadam", 4100)]

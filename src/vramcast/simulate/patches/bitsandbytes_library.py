@@ -30,8 +30,8 @@ class _Library:
             raise AttributeError(name)
 
         def function(*arguments: Any) -> int:
-            pointers = (a.value for a in arguments if isinstance(a, ctypes.c_void_p) and a.value)
-            if num_bytes := sum(map(self._num_bytes, pointers)):
+            values = (getattr(argument, "value", argument) for argument in arguments)
+            if num_bytes := sum(self._num_bytes(v) for v in values if isinstance(v, int)):
                 label = f"bitsandbytes::{name}".encode()
                 self._gpu.device.library.vramcast_add_work(label, -1, 0.0, num_bytes, FOUR(), PLAIN)
             return 0
