@@ -31,7 +31,7 @@ class _Library:
 
         def function(*arguments: Any) -> int:
             values = (getattr(argument, "value", argument) for argument in arguments)
-            if num_bytes := sum(self._num_bytes(v) for v in values if isinstance(v, int)):
+            if num_bytes := sum(self._bytes_at(v) for v in values if isinstance(v, int)):
                 label = f"bitsandbytes::{name}".encode()
                 self._gpu.device.library.vramcast_add_work(label, -1, 0.0, num_bytes, FOUR(), PLAIN)
             return 0
@@ -39,8 +39,7 @@ class _Library:
         setattr(self, name, function)
         return function
 
-    def _num_bytes(self, address: int) -> int:
-        """Of the tensor there."""
+    def _bytes_at(self, address: int) -> int:
         library = self._gpu.device.library
         return len(self._pages.get(address, ())) or library.vramcast_block_bytes(address)
 
