@@ -216,6 +216,7 @@ def test_what_was_not_seen_is_said() -> None:
         ("talks", "no training step was seen", "started others with multiprocessing"),
         ("missing", "a_package_that_is_not_there", "Install what provides"),
         ("downloads", "words.zip is not here", "from http://data.example/words.zip, which"),
+        ("fetches", "URLError", "from http://127.0.0.1:9/words.zip, which"),
         ("cpu", "never used the GPU", "--device cuda"),
     ],
 )

@@ -29,7 +29,7 @@ from torch import nn
 from vramcast.hardware.calibration.table import minor_version
 from vramcast.simulate.patches import bitsandbytes_library
 from vramcast.simulate.python_calls import PythonCalls
-from vramcast.simulate.same_passes import FEWEST_GROWING, GROWING, RUN_ONE_IN, SamePasses
+from vramcast.simulate.same_passes import FEWEST_GROWING, GROWING, NOTE, RUN_ONE_IN, SamePasses
 from vramcast.simulate.workspaces import GIVEN_BACK_SINCE
 from vramcast.tracing.trace import split_holds
 from vramcast.units import format_bytes
@@ -273,6 +273,20 @@ def of_passes_whose_input_grows_some_run_and_all_results_have_their_size() -> No
         abs(seen) <= abs(size) <= abs(seen) + most_shorter
         for seen, size in zip(taken, expected, strict=True)
     )
+
+
+def blocks_of_a_sample_between_the_growing_one_are_known_too() -> None:
+    notes: set[str] = set()
+    num_run: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    module[1].forward = lambda x: num_run.append(len(x)) or nn.functional.gelu(x)
+    passes = SamePasses(SESSION.device, notes.add)
+    with torch.no_grad():
+        for length in range(1, 101 + FEWEST_GROWING):
+            for size in (512, length):
+                x = torch.randn(size, 32, device="cuda")
+                assert passes.run(type(module).__call__, module, x).shape == (size, 8)
+    assert notes == {NOTE, GROWING} and len(num_run) < FEWEST_GROWING + 32
 
 
 def passes_that_keep_something_or_draw_numbers_all_run() -> None:

@@ -88,4 +88,6 @@ COMMITS = {
     "explainingai-code/DDPM-Pytorch": "b524321c101af13f28a5d1f4fbcca1a847c19924",
     "lucidrains/gateloop-transformer": "1ded1cb95af3677411103e8fd2cbf662287507bc",
     "google-research/torchsde": "eb3a00e31cbd56176270066ed2f62c394cf6acb7",
+    "lucidrains/native-sparse-attention-pytorch": "83fa271c21a0db35ef10d38d1d50aba8a09d3c69",
+    "lucidrains/block-recurrent-transformer-pytorch": "9f28fcdb387d3169724b06d59ceca7024b8cb700",
 }

@@ -40,4 +40,31 @@ PROGRAMS = [
         "python train_gpt_vae.py",
         ENCYCLOPEDIA,
     ),
+    Listed(
+        "x_transformers_enwik8",
+        "lucidrains/x-transformers",
+        ".",
+        "python train_enwik8.py",
+        ENCYCLOPEDIA,
+    ),
+    Listed(
+        "ppo_without_fabric",
+        LIGHTNING,
+        "examples/fabric/reinforcement_learning",
+        "torchrun --nproc_per_node=1 train_torch.py --cuda",
+    ),
+    Listed(
+        "native_sparse_attention",
+        "lucidrains/native-sparse-attention-pytorch",
+        ".",
+        "python train.py",
+        ENCYCLOPEDIA,
+    ),
+    Listed(
+        "block_recurrent",
+        "lucidrains/block-recurrent-transformer-pytorch",
+        ".",
+        "accelerate launch --num_processes 1 --mixed_precision no train.py",
+        ENCYCLOPEDIA,
+    ),
 ]

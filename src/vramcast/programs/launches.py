@@ -33,7 +33,7 @@ TOOLS = ("pip", "venv", "ensurepip")
 SPAWN = "torch.multiprocessing.spawn"
 # What talks to the process that started it must run beside it.
 TALKING = tuple(f"multiprocessing.{name}" for name in ("queues", "connection", "synchronize"))
-# Called with a program that the program wants to start; returns how it is to be run.
+# How a program is run that the program wants to start.
 Check = Callable[[Program], Program]
 
 

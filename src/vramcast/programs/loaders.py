@@ -21,20 +21,20 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
-# So many batches are made ready, by as many workers: few are read, and making more takes long.
+# Batches that are made ready, by as many workers: making more takes long.
 MOST_AHEAD = 2
 # Programs fail where a stream without a length ends.
 MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
-# Of a data loader that was read to its end, early or not, after enough was seen: how many epochs
-# had been gone through with no batches, by whether it was read to train.
+# Of a data loader that was read to its end after enough was seen: how many epochs had been gone
+# through with no batches, by whether it was read to train.
 ENDED = "vramcast_ended"
 
 
 @dataclass
 class _Reading:
-    """What has happened since a loader was begun."""
+    """Since a loader was begun."""
 
     # Gives None where there is none. Not the loader itself, which may keep its iterator: in such a
     # circle the queues to its workers end first, and it waits for the workers.

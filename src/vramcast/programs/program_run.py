@@ -10,11 +10,13 @@ import atexit
 import contextlib
 import dis
 import gc
+import itertools
 import os
 import re
 import socket
 import sys
 import threading
+import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -244,8 +246,8 @@ class ProgramRun(ABC):
                 f"The program ended{self._how_ended} and no training step was seen in it: {seen}."
             )
             advice = (
-                "Does it train with these arguments? A program that starts others, for example "
-                "with subprocess, is named by the line that it starts."
+                "Does it train with these arguments? "
+                "Of a program that starts others, give the line that it starts."
             )
         raise WorkloadError(what, FORKED if has_others else advice)
 
@@ -323,8 +325,11 @@ def _wanted_address(error: BaseException) -> str:
     is_of_network = any(isinstance(one, ConnectionError | socket.gaierror) for one in chain)
     if not is_of_network and packages.isdisjoint(DOWNLOADING):
         return ""
-    addresses = (ADDRESS.search(str(one)) for one in chain)
-    return next((found[0] for found in addresses if found), "the network")
+    innermost = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][::-1]
+    values = (value for frame in innermost for value in frame.f_locals.values())
+    urls = (getattr(value, "full_url", value) for value in values)
+    texts = itertools.chain(map(str, chain), (url for url in urls if isinstance(url, str)))
+    return next((found[0] for found in map(ADDRESS.search, texts) if found), "the network")
 
 
 def _run_exit_functions() -> None:

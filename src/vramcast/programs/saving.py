@@ -1,8 +1,8 @@
 """Weights that a program saves are not written where it says, and can be loaded again by it.
 
-A simulated GPU computes nothing: a checkpoint would be gigabytes of nothing, and might replace a
-real one. Files of torch.save and safetensors go into a scratch folder, removed at the end. So is a
-folder that it makes for weights: a later training would take it for a checkpoint.
+A checkpoint would be gigabytes of nothing, and might replace a real one. Files of torch.save and
+safetensors go into a scratch folder, removed at the end. So is a folder that it makes for weights:
+a later training would take it for a checkpoint.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from vramcast.programs.scratch import put_back, set_aside
 from vramcast.programs.watching import Watcher, Wrap, replaced
 from vramcast.workload.tracebacks import shown_path
 
-# What begins like this stands for a file in the scratch folder.
+# Begins what stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
 MOST_NAMED, SMALL_BYTES = 3, 1 << 20
 

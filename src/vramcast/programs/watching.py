@@ -20,15 +20,14 @@ from vramcast.units import format_bytes
 
 # Memory is all taken after the second step; the third shows whether it grows.
 FEWEST_STEPS, MOST_STEPS = 3, 8
-# For optimizers that step less often than others, such as a GAN's second one.
+# For optimizers that step less often, such as a GAN's second one.
 MOST_STEPS_FOR_ALL_OPTIMIZERS = 24
 # Without any optimizer step for so long, the backward passes are the steps.
 MOST_BACKWARDS_WITHOUT_STEP = 64
 # So many forward passes may come before a data loader is asked again, which then ends: the rest of
 # a GAN's iteration, and batches that were read ahead.
 MOST_READ_AHEAD = 8
-# So many forward passes of an evaluation in which memory does not grow, such as those that make a
-# sample, show what it takes.
+# Of an evaluation, such as those that make a sample, in which memory does not grow.
 MOST_FORWARDS_ALIKE = 256
 ENDED_EVALUATION = (
     f"an evaluation was ended after {MOST_FORWARDS_ALIKE} forward passes in which memory did not "
@@ -65,13 +64,11 @@ class StopRule:
 class Watcher:
     memory: Memory
     rule: StopRule
-    # called with each phase as it begins; a training step begins a phase
+    # a training step begins a phase
     on_phase: Callable[[PhaseName], None]
     # called when the program is to end: it says what was seen before anything is undone
     on_enough: Callable[[], None] = lambda: None
-    # called when a training step has ended
     on_step: Callable[[], None] = lambda: None
-    # runs a forward pass of an evaluation
     evaluate: Callable[..., Any] = lambda call, *arguments, **options: call(*arguments, **options)
     phase: PhaseName = PhaseName.BUILD
     num_steps: int = 0
@@ -92,9 +89,7 @@ class Watcher:
     num_empty_loaders: int = 0
     has_started_others: bool = False  # processes, which are not watched
     num_empty_epochs: int = 0  # of training
-    # what the program reads batches from
     data_iterators: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
-    # the module that was trained last
     trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0

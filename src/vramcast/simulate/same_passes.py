@@ -24,10 +24,12 @@ from vramcast.simulate.device import Device
 
 # passes that are alike before one is not run
 FEWEST_ALIKE = 4
-# and so many are looked at
+# so many are observed
 MOST_IN_VAIN = 12
 # where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
 FEWEST_GROWING, RUN_ONE_IN = 128, 17
+# of which the last passes are known
+MOST_KINDS = 4
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
     "forward passes of an evaluation that did the same as those before were not run again: only "
@@ -86,9 +88,9 @@ class _Pass:
             self.num_alike = last.num_alike + 1
 
 
-@dataclass
+@dataclass(eq=False)
 class _Known:
-    """Of a module: its last passes."""
+    """Of a module: its last passes of one kind, such as the blocks of a long sample."""
 
     form: State
     numbers: Numbers
@@ -96,18 +98,9 @@ class _Known:
     num_passes: int = 0
     num_since: int = 0  # passes that were not run
     num_in_vain: int = 0
+    is_old: bool = False
     last: _Pass | None = None
     parts: _Parts | None = None
-
-    def after(self, form: State, numbers: Numbers) -> _Known:
-        """Itself where it goes on in the same way."""
-        if self.form != form:
-            return _Known(form, numbers, 0 * numbers)
-        step = numbers - self.numbers
-        if not np.array_equal(step, self.step):
-            return _Known(form, numbers, step, self.num_passes)  # a sample that begins again
-        self.numbers = numbers
-        return self
 
     @property
     def grows(self) -> bool:
@@ -117,7 +110,7 @@ class _Known:
 class SamePasses:
     def __init__(self, device: Device, note: Callable[[str], None]) -> None:
         self._device, self._note = device, note
-        self._known: WeakKeyDictionary[torch.nn.Module, _Known] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[torch.nn.Module, list[_Known]] = WeakKeyDictionary()
         self._kept: list[Tensor] = []  # by autocast
 
     @contextmanager
@@ -139,11 +132,10 @@ class SamePasses:
         if given is None:
             self._known.pop(module, None)
             return call(module, *arguments, **options)
-        before = self._known.get(module)
-        known = before.after(*given) if before else _Known(*given, 0 * given[1])
-        self._known[module] = known
+        known = self._found(self._known.setdefault(module, []), *given)
         known.num_passes += 1
-        if known is not before or known.grows and known.num_passes < FEWEST_GROWING:
+        if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
+            known.is_old = True
             return call(module, *arguments, **options)
         known.parts = parts = known.parts or _Parts(module)
         if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # who knows what hooks do
@@ -157,6 +149,23 @@ class SamePasses:
             return self._repeat(last, known.num_since)
         known.num_in_vain += 1
         return self._observe(known, parts, call, module, *arguments, **options)
+
+    @staticmethod
+    def _found(all_known: list[_Known], form: State, numbers: Numbers) -> _Known:
+        """The one that goes on with these, or of a sample that begins. Last used last."""
+        alike = [(known, numbers - known.numbers) for known in all_known if known.form == form]
+        for found, step in alike:
+            if np.array_equal(step, found.step):
+                all_known.remove(found)
+                break
+        else:
+            step = min((step for _, step in alike), key=_size, default=0 * numbers)
+            num_passes = max((known.num_passes for known in all_known), default=0)
+            found = _Known(form, numbers, step, num_passes)
+        found.numbers = numbers
+        all_known.append(found)
+        del all_known[:-MOST_KINDS]
+        return found
 
     def _observe(
         self,
@@ -272,6 +281,10 @@ def _described(leaf: Any) -> Any:
         is_known = leaf.is_cuda and type(leaf) in (Tensor, torch.nn.Parameter)
         return (leaf.dtype, leaf.ndim, leaf.numel() > 0) if is_known else None
     return (type(leaf), leaf) if isinstance(leaf, PLAIN) else None
+
+
+def _size(step: Numbers) -> int:
+    return int(abs(step).sum())
 
 
 def _sizes(leaf: Any) -> Sequence[int]:

@@ -138,6 +138,10 @@ match kind:
             raise ConnectionRefusedError("no route to http://data.example/words.zip")
         except ConnectionError:
             raise FileNotFoundError("words.zip is not here") from None
+    case "fetches":
+        import urllib.request
+
+        urllib.request.urlopen("http://127.0.0.1:9/words.zip")
     case "cpu":
         for _ in range(3):
             step()

@@ -33,11 +33,9 @@ STARTS_PYTHON = r"python[\d.]*|torchrun|accelerate|deepspeed|.*\.py"
 REDIRECTION = re.compile(r"(?<!\S)(?:\d|&)?>{1,2}\s*(?:&\d|[^\s&|;]+)|(?<!\S)<\s*[^\s&|;]+")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
-    "Understood are: python FILE, python -m MODULE, FILE.py, torchrun FILE, "
-    "python -m torch.distributed.run FILE, accelerate launch FILE, uv run FILE and conda run, srun "
-    "and mpirun, a shell's script that starts one program, "
-    "commands that an installed package brings (tune run, litgpt), "
-    "each with NAME=VALUE, timeout, nice or nohup before it."
+    "Understood are: python FILE, python -m MODULE, FILE.py, torchrun, accelerate launch, uv run, "
+    "conda run, srun, mpirun, a shell's script that starts one program, commands of installed "
+    "packages (tune run, litgpt), each with NAME=VALUE, timeout, nice or nohup before it."
 )
 
 
