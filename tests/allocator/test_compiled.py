@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import vramcast
 from vramcast.allocator import compiled
+from vramcast.allocator.addresses import Starts
 from vramcast.allocator.model import PRIVATE
 from vramcast.allocator.replay import EMPTY_CACHE, Replay, replay, segments_after
 from vramcast.allocator.settings import AllocatorSettings
@@ -64,10 +65,7 @@ def run(seed: int) -> dict[str, Any]:
         "sizes": np.array(sizes, np.int64),
         "keys": np.array(keys, np.int64),
         "held_until": held,
-        "first_kernel": pick.choice([0, len(events) // 4]),
-        "first_convolution": pick.choice([0, len(events) // 3]),
-        "first_product": pick.choice([0, len(events) // 5]),
-        "first_collective": pick.choice([0, len(events) // 3]),
+        "starts": Starts(*(pick.choice([0, len(events) // part]) for part in (4, 3, 5, 2, 3))),
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import Replay, replay
 
 RECORDINGS = Path(__file__).parent / "recordings"
@@ -42,7 +43,7 @@ def test_every_stream_has_pools_of_its_own(name: str) -> None:
         recording = json.load(file)
     held_until = {int(number): index for number, index in recording["held_until"].items()}
     events, sizes, streams = (recording[key] for key in ("events", "sizes", "streams"))
-    given = {"keys": streams, "held_until": held_until, "first_kernel": COPIED_TENSORS}
+    given = {"keys": streams, "held_until": held_until, "starts": Starts(kernel=COPIED_TENSORS)}
     result = replay(events, sizes, **given)
     assert result.peak_reserved_bytes == recording["peak_reserved_bytes"]
 
@@ -56,5 +57,5 @@ def test_cudnn_takes_memory_for_itself_once_the_result_of_its_first_convolution_
         recording = json.load(file)
     sizes = [*recording["sizes"], 4]
     events = [len(sizes), -len(sizes), *recording["events"]]
-    result = replay(events, sizes, first_convolution=recording["first_convolution"])
+    result = replay(events, sizes, starts=Starts(convolution=recording["first_convolution"]))
     assert result.peak_reserved_bytes == recording["peak_reserved_bytes"]

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import EMPTY_CACHE, live_at, replay
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -30,7 +31,7 @@ def test_what_was_taken_before_the_first_kernel_lies_above() -> None:
     assert replay(events, sizes).peak_reserved_bytes == 40 * MIB
     before = [6, 7, *events[1:]]  # a copy, and the first kernel's result
     small = [1, *sizes[1:], 6 * MIB, 512]
-    assert replay(before, small, first_kernel=1).peak_reserved_bytes == 60 * MIB
+    assert replay(before, small, starts=Starts(kernel=1)).peak_reserved_bytes == 60 * MIB
 
 
 def test_nccl_fills_the_gaps_between_segments_when_it_starts() -> None:
@@ -39,7 +40,7 @@ def test_nccl_fills_the_gaps_between_segments_when_it_starts() -> None:
     events = [1, 2, 3, -2, 4, -3, 5]
     sizes = [mib * MIB for mib in (6, 14, 6, 8, 18)]
     assert replay(events, sizes).peak_reserved_bytes == 40 * MIB
-    assert replay(events, sizes, first_collective=2).peak_reserved_bytes == 58 * MIB
+    assert replay(events, sizes, starts=Starts(collective=2)).peak_reserved_bytes == 58 * MIB
 
 
 def test_peaks_so_far_are_noted_at_every_mark_and_at_the_end() -> None:

@@ -121,7 +121,7 @@ with session.recording() as recording:
         (weight * 2).sum().backward()
     trace = recording.describe()
 print(trace.events.tolist().count(0), [size for size in trace.sizes.tolist() if size == 4 << 20])
-print(trace.allocation(trace.events[trace.first_kernel]).op.partition(".")[0])
+print(trace.allocation(trace.events[trace.starts.kernel]).op.partition(".")[0])
 """
 
 

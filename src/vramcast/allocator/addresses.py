@@ -5,12 +5,13 @@ Addresses come in units of 2 MiB. The driver takes the lowest gap that fits, or 
 range, a multiple of 32 MiB, below all others. A process starts with an arena, whose last unit the
 first segment gets, and a range above it. The arena is used when a kernel was launched: what was
 there before, as a model that was copied from the host, is in the range above, or below the arena.
-The first kernel, where no copies came before it, cuBLAS when it starts, and cuDNN when the result
-of its first convolution is there, take units for themselves. NCCL, when it starts, fills the gaps
-that there are (seen under DistributedDataParallel).
+The first kernel, where no copies came before it, cuBLAS when it starts in a thread, and cuDNN when
+the result of its first convolution is there, take units for themselves. NCCL, when it starts, fills
+the gaps that there are (seen under DistributedDataParallel).
 """
 
 from bisect import insort
+from typing import NamedTuple
 
 UNIT_BYTES = 2 << 20
 RANGE_UNITS = 16
@@ -19,6 +20,16 @@ UNITS_BELOW_ARENA = 3  # what the context leaves of the range it took itself
 RANGE_ABOVE = 244, 12  # from the beginning of the arena; its free units
 KERNEL_UNITS, CUDNN_UNITS, CUBLAS_UNITS = 5, 5, 32
 ORIGIN = 1 << 20
+
+
+class Starts(NamedTuple):
+    """The events with which parts of CUDA start; 0 where that is not known, or never."""
+
+    kernel: int = 0  # allocates the first kernel's result; before it, only copies from the host
+    convolution: int = 0  # allocates the result of cuDNN's first
+    product: int = 0  # takes cuBLAS's first workspace
+    backward_product: int = 0  # likewise in the thread that goes backward
+    collective: int = 0
 
 
 class AddressSpace:

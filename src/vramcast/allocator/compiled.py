@@ -6,6 +6,7 @@ Where it is not loaded, and for settings that it does not know, Python does the 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator.settings import MIN_BLOCK_BYTES, AllocatorSettings
@@ -27,7 +28,7 @@ def use(library: ctypes.CDLL | None) -> None:
         replay.restype, period.restype = number, real
         replay.argtypes = [
             *(pointer, number, pointer, pointer, number, pointer, pointer, number),
-            *[number] * 7,
+            *[number] * 8,
             *[pointer] * 6,
         ]
         period.argtypes = [*[pointer] * 3, *[number] * 3, *[real] * 5]
@@ -47,10 +48,7 @@ def replay(
     keys: NDArray[np.int64] | None,
     releases: NDArray[np.int64],
     empty_cache: int,
-    first_kernel: int,
-    first_convolution: int,
-    first_product: int,
-    first_collective: int,
+    starts: Sequence[int],
     *,
     with_pieces: bool = False,
 ) -> tuple[Any, ...] | None:
@@ -73,8 +71,7 @@ def replay(
         *(events.ctypes.data, len(events), sizes.ctypes.data, rounded.ctypes.data, len(sizes)),
         *(None if keys is None else keys.ctypes.data, releases.ctypes.data, len(releases)),
         *(empty_cache, -1 if capacity_bytes is None else capacity_bytes),
-        *(settings.large_segment_bytes, first_kernel, first_convolution),
-        *(first_product, first_collective),
+        *(settings.large_segment_bytes, *starts),
         *(each.ctypes.data for each in (allocated, reserved, block_bytes, peaks, result)),
         pieces.ctypes.data if with_pieces else None,
     )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramcast.allocator import compiled
+from vramcast.allocator.addresses import Starts
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # commands that need no arrays start faster without
     from numpy.typing import NDArray
 
 EMPTY_CACHE = -(2**62)
+NEVER = Starts()
 
 
 @dataclass(frozen=True)
@@ -63,20 +65,12 @@ def replay(
     *,
     keys: Sequence[Hashable] | NDArray[np.int64] = (),
     held_until: Mapping[int, int] | None = None,
-    first_kernel: int = 0,
-    first_convolution: int = 0,
-    first_product: int = 0,
-    first_collective: int = 0,
+    starts: Starts = NEVER,
 ) -> Replay:
     """`keys` has the stream of each allocation, where there is more than the default one.
 
     `held_until` has allocations that another stream uses when they are freed: the index of the
     event before which their memory can be used again.
-
-    Before the event `first_kernel` there were only copies from the host; what is allocated there is
-    the first kernel's result, and at `first_convolution` that of cuDNN's first. Before
-    `first_product` cuBLAS had not started, and before `first_collective` NCCL (addresses.py).
-    0 where that is not known.
     """
     run = _Run(
         events,
@@ -85,10 +79,7 @@ def replay(
         capacity_bytes,
         keys,
         held_until or {},
-        first_kernel,
-        first_convolution,
-        first_product,
-        first_collective,
+        starts,
     )
     found = _run_compiled(run)
     if found is None:
@@ -106,10 +97,7 @@ class _Run(NamedTuple):
     capacity_bytes: int | None
     keys: Any
     held_until: Mapping[int, int]
-    first_kernel: int
-    first_convolution: int
-    first_product: int
-    first_collective: int
+    starts: Starts
 
 
 def _in_python(run: _Run) -> Replay:
@@ -158,18 +146,19 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
     all_keys = _listed(run.keys) or [DEFAULT_STREAM] * len(all_sizes)
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
-    if run.first_kernel:
+    starts = run.starts
+    if starts.kernel:
         allocator.begin_with_copies()
     for index, event in enumerate(_listed(run.events)):
         while releases and releases[-1][0] <= index:
             allocator.release(releases.pop()[1])
-        if run.first_kernel and index == run.first_kernel + 1:
-            allocator.start_kernels(after_copies=run.events[run.first_kernel] > 2)
-        if run.first_convolution and index == run.first_convolution + 1:
+        if starts.kernel and index == starts.kernel + 1:
+            allocator.start_kernels(after_copies=run.events[starts.kernel] > 2)
+        if starts.convolution and index == starts.convolution + 1:
             allocator.start_cudnn()
-        if run.first_product and index == run.first_product:
+        if index and index in (starts.product, starts.backward_product):
             allocator.start_cublas()
-        if run.first_collective and index == run.first_collective:
+        if starts.collective and index == starts.collective:
             allocator.start_nccl()
         given_bytes = 0
         if event > 0:
@@ -241,10 +230,7 @@ def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | 
         np.asarray(run.keys, np.int64) if len(run.keys) else None,
         np.array(releases, np.int64).reshape(-1, 2),
         EMPTY_CACHE,
-        run.first_kernel,
-        run.first_convolution,
-        run.first_product,
-        run.first_collective,
+        run.starts,
         with_pieces=with_pieces,
     )
 

@@ -82,7 +82,7 @@ class Budget:
 
     def communicators_bytes(self, trace: SimulatedRun) -> int:
         """What NCCL takes: an estimate, where it talks to other GPUs."""
-        if self.gpu is None or not (trace.num_communicators or trace.first_collective):
+        if self.gpu is None or not (trace.num_communicators or trace.starts.collective):
             return 0
         channels = NVLINK_CHANNELS if self.gpu.nvlink_bytes_per_second else PCIE_CHANNELS
         groups_bytes = trace.num_communicators * channels * NCCL_CHANNEL_BYTES

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import replay
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate import repeating
@@ -190,24 +191,32 @@ class Recording:
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
             parts=original.each(allocations["phase"]),
-            first_kernel=self._first_kernel(events, allocations),
-            first_convolution=_place_of(_first(self._is_of(CONVOLUTIONS, allocations)), events),
-            first_product=_place_of(
-                _first(categories.codes == categories.words.index("workspaces")), events
-            ),
-            first_collective=_place_of(self.gpu.nccl_from, events),
+            starts=self._starts(events, allocations, categories),
             held_until=held_until,
             held_at_most_until=at_most,
             compilations=self.gpu.compilations,
         )
 
-    def _first_kernel(self, events: NDArray[np.int64], allocations: NDArray[Any]) -> int:
-        """Where the first allocation is that no copy from the host has made, and no product."""
+    def _starts(
+        self, events: NDArray[np.int64], allocations: NDArray[Any], categories: trace.Labels
+    ) -> Starts:
+        is_workspace = categories.codes == categories.words.index("workspaces")
+        is_backward = allocations["phase"] == BACKWARD
+        numbers = (
+            self._first_kernel(allocations),
+            _first(self._is_of(CONVOLUTIONS, allocations)),
+            _first(is_workspace & ~is_backward),
+            _first(is_workspace & is_backward),
+            self.gpu.nccl_from,
+        )
+        return Starts(*(_place_of(number, events) for number in numbers))
+
+    def _first_kernel(self, allocations: NDArray[Any]) -> int:
+        """The first allocation that no copy from the host has made, and no product."""
         is_copy = self._is_of(COPIES | PRODUCTS, allocations)
         # what starts CUDA is a tensor of one element
         is_start = (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
-        number = _first(~is_copy & ~is_start)
-        return _place_of(number, events)
+        return _first(~is_copy & ~is_start)
 
     def _is_of(self, operators: Set[str], allocations: NDArray[Any]) -> NDArray[np.bool_]:
         names = np.unique(allocations["operator_name"])

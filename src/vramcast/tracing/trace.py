@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from vramcast.allocator.replay import EMPTY_CACHE
+from vramcast.allocator.addresses import Starts
+from vramcast.allocator.replay import EMPTY_CACHE, NEVER
 from vramcast.allocator.settings import MIN_BLOCK_BYTES
 from vramcast.records.prediction import LargeTensor, PhaseName
 from vramcast.tracing.work import Works
@@ -196,11 +197,7 @@ class SimulatedRun:
     # can be used again, by predicted times and at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
     held_at_most_until: Mapping[int, int] = field(default_factory=dict)
-    # The event from which on kernels run; before it, only copies from the host. 0: not known.
-    first_kernel: int = 0
-    first_convolution: int = 0  # the event that allocates the result of cuDNN's first; 0: none
-    first_product: int = 0  # the event from which on cuBLAS runs; 0: never
-    first_collective: int = 0  # likewise NCCL
+    starts: Starts = NEVER
     # What each 0 in the events begins; empty where all are training steps.
     segments: Sequence[PhaseName] = ()
     allocator_settings: str | None = None  # that a program has set itself
@@ -211,14 +208,7 @@ class SimulatedRun:
 
     def circumstances(self) -> dict[str, Any]:
         """What a replay needs to know beside events and sizes."""
-        return {
-            "keys": self.streams,
-            "held_until": self.held_until,
-            "first_kernel": self.first_kernel,
-            "first_convolution": self.first_convolution,
-            "first_product": self.first_product,
-            "first_collective": self.first_collective,
-        }
+        return {"keys": self.streams, "held_until": self.held_until, "starts": self.starts}
 
     def portable(self) -> Self:
         """Without the descriptions of allocations, which only the process that ran it has."""

@@ -294,7 +294,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
                       int64_t first_kernel, int64_t first_convolution, int64_t first_product,
-                      int64_t first_collective, int64_t* allocated,
+                      int64_t backward_product, int64_t first_collective, int64_t* allocated,
                       int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
                       vramcast::Replayed* result, int64_t* pieces) {
   vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes,
@@ -312,7 +312,7 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
     if (first_kernel && at == first_kernel + 1)
       allocator.start_kernels(events[first_kernel] > 2);
     if (first_convolution && at == first_convolution + 1) allocator.start_cudnn();
-    if (first_product && at == first_product) allocator.start_cublas();
+    if (at && (at == first_product || at == backward_product)) allocator.start_cublas();
     if (first_collective && at == first_collective) allocator.start_nccl();
     const auto event = events[at], id = event < 0 ? -event : event;
     if (event == 0) {
