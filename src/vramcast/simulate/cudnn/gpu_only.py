@@ -53,7 +53,7 @@ NEEDS_DRIVER = "loadDLL"
 # the depthwise weight gradient with partial sums: channels are padded, and eight sums are kept
 SUMMING_DEPTHWISE, DEPTHWISE_MULTIPLE, DEPTHWISE_SUMS = 16, 32, 8
 # by filter: the side of a square of results, and a multiple of images
-WINOGRAD_TILES = {(3, 3): (4, 1), (5, 5): (9, 16)}
+WINOGRAD_TILES: dict[tuple[int, ...], tuple[int, int]] = {(3, 3): (4, 1), (5, 5): (9, 16)}
 WORKSPACE_MULTIPLE = 16
 
 
