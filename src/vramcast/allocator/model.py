@@ -77,7 +77,7 @@ class CachingAllocator:
         self._blocks_in_use: dict[int, Span] = {}
         self._held: dict[int, Span] = {}
         self._segment_heads: dict[int, Span] = {}
-        self._addresses = AddressSpace()
+        self.addresses = AddressSpace()
 
     @property
     def reserved_bytes(self) -> int:
@@ -220,23 +220,6 @@ class CachingAllocator:
             )
         return span
 
-    def begin_with_copies(self) -> None:
-        """No kernel runs yet, and nothing is allocated."""
-        self._addresses = AddressSpace(has_kernels=False)
-
-    def start_kernels(self, *, after_copies: bool) -> None:
-        """From here on; before that there was nothing, or only copies."""
-        self._addresses.start_kernels(after_copies=after_copies)
-
-    def start_cudnn(self) -> None:
-        self._addresses.start_cudnn()
-
-    def start_cublas(self) -> None:
-        self._addresses.start_cublas()
-
-    def start_nccl(self) -> None:
-        self._addresses.fill_gaps()
-
     def _new_span(
         self, pools: Pools, pool: Pool, size_bytes: int, segment_bytes: int
     ) -> Span | None:
@@ -246,7 +229,7 @@ class CachingAllocator:
             return pools.segments[pool.is_large].grow(size_bytes) if has_room else None
         if not self.memory.take(segment_bytes):
             return None
-        span = Span(self._addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
+        span = Span(self.addresses.take(segment_bytes), segment_bytes, pool, IN_USE)
         self._segment_heads[span.address] = span
         self.memory.tell("segment_alloc", span.address, segment_bytes)
         return span
@@ -261,7 +244,7 @@ class CachingAllocator:
         del self._segment_heads[span.address]
         self.memory.give_back(span.size_bytes)
         self.memory.tell("segment_free", span.address, span.size_bytes)
-        self._addresses.give_back(span.address, span.size_bytes)
+        self.addresses.give_back(span.address, span.size_bytes)
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
         """Gives back one cached block that makes room, or the largest ones; whether it may do."""

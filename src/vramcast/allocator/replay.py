@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vramcast.allocator import compiled
-from vramcast.allocator.addresses import Starts
+from vramcast.allocator.addresses import AddressSpace, Starts
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -147,19 +147,18 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
     # Bound once: this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
     starts = run.starts
-    if starts.kernel:
-        allocator.begin_with_copies()
+    addresses = allocator.addresses = AddressSpace(has_kernels=not starts.kernel)
     for index, event in enumerate(_listed(run.events)):
         while releases and releases[-1][0] <= index:
             allocator.release(releases.pop()[1])
         if starts.kernel and index == starts.kernel + 1:
-            allocator.start_kernels(after_copies=run.events[starts.kernel] > 2)
+            addresses.start_kernels(after_copies=run.events[starts.kernel] > 2)
         if starts.convolution and index == starts.convolution + 1:
-            allocator.start_cudnn()
+            addresses.start_cudnn()
         if index and index in (starts.product, starts.backward_product):
-            allocator.start_cublas()
+            addresses.start_cublas()
         if starts.collective and index == starts.collective:
-            allocator.start_nccl()
+            addresses.fill_gaps()
         given_bytes = 0
         if event > 0:
             given_bytes = malloc(event, all_sizes[event - 1], all_keys[event - 1])

@@ -90,12 +90,6 @@ forward(
     lazily(4096),
 )
 both(
-    "deterministic-scatter_add",
-    lambda x, i: _zeros(512, 64).scatter_add(0, i, x),
-    lazily(4096, 64, grad=True),
-    lambda: ints(512, 4096, 64),
-)
-both(
     "deterministic-scatter_add-line",
     lambda x, i: _zeros(512).scatter_add(0, i, x),
     lazily(4096, grad=True),
@@ -144,7 +138,7 @@ for name in [name for name in CASES if name.startswith("deterministic-")]:
 # ---------------------------------------------------------------------- draws and sparse tensors
 for shape, count in (((1000,), 20), ((64, 1000), 5), ((8, 5000), 7), ((300_000,), 20_480)):
     forward(
-        f"multinomial-replacement-{'x'.join(map(str, shape))}",
+        f"replacement-{'x'.join(map(str, shape))}",
         lambda x, n=count: torch.multinomial(x, n, replacement=True),
         lambda shape=shape: torch.rand(shape, device="cuda"),
     )

@@ -124,7 +124,8 @@ def index_put(
         return x
     positions = _as_positions(indices)
     present = [p for p in positions if p is not None]
-    if accumulate and any(p.numel() for p in present):
+    is_sorted = accumulate or torch.are_deterministic_algorithms_enabled()
+    if is_sorted and any(p.numel() for p in present):
         n = torch.broadcast_tensors(*present)[0].numel()
         size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
         linear = scratch(n * 8)
@@ -181,8 +182,16 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     return out
 
 
-@kernel("index_add", "index_reduce")
-def index_add(x: Tensor) -> Tensor:
+@kernel("index_add")
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
+    out = x.clone()
+    if torch.are_deterministic_algorithms_enabled():
+        index_put(out, [*[None] * (dim % x.dim()), index], source * alpha, accumulate=True)
+    return out
+
+
+@kernel("index_reduce")
+def index_reduce(x: Tensor) -> Tensor:
     return x.clone()
 
 

@@ -170,6 +170,7 @@ static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const 
   if (info.is_gemm) simulate_gemm(info, arguments);
   if (info.reduction && results[0].isTensor())
     simulate_reduction(op, *info.reduction, arguments, results[0]);
+  if (info.draws == Draws::choices) simulate_choices(arguments);
   if (info.leaves_complex) simulate_complex_result(arguments[0].toTensor());
   carry_values(op, info, arguments, results);
   note_work(info, arguments, results);

@@ -52,7 +52,8 @@ static int64_t num_distinct(const at::Tensor& positions) {
   return std::get<0>(at::_unique2(host)).numel();
 }
 
-// thrust sorts the positions by merging, which takes a second copy of both lists.
+// thrust sorts the positions by merging, which takes a second copy of both lists, and then selects
+// those that differ from the one before. Recorded for 100 to 700,000 entries.
 static at::Tensor coalesce(const at::Tensor& self) {
   const auto num_entries = self._nnz();
   if (self.is_coalesced()) return self;
@@ -62,7 +63,10 @@ static at::Tensor coalesce(const at::Tensor& self) {
   const auto origins = at::empty({num_entries}, self._indices().options());
   const auto starts = at::empty({num_entries}, self._indices().options());
   {
-    const auto scratch = device_allocator.allocate(16 * num_entries + 1024);
+    const auto rounded = [](int64_t num_bytes) { return (num_bytes + 255) / 256 * 256; };
+    const auto tiles = num_entries / 4096 + 2, parts = num_entries / 14336 + 33;
+    device_allocator.allocate(2 * rounded(8 * num_entries) + rounded(8 * tiles) + 255);
+    device_allocator.allocate(rounded(24 * parts) + 511);
   }
   forget_values(positions);
   positions.resize_({1, length});
