@@ -191,9 +191,11 @@ def _read_back(text: str) -> float:
 
 @pytest.mark.parametrize("memory", [24, "24"])
 def test_memory_without_a_unit_that_no_gpu_has_is_refused(memory: str | int) -> None:
-    with pytest.raises(UsageError, match="--memory 24 is 24 B: no GPU has so little") as caught:
+    with pytest.raises(UsageError, match="--memory 24 is 24 B: no GPU has that") as caught:
         memory_in_bytes(memory)
     assert "--memory 24GiB" in caught.value.advice
+    with pytest.raises(UsageError, match="no GPU has that"):
+        memory_in_bytes("9" * 20 + "TiB")
     assert memory_in_bytes(24 * GiB) == memory_in_bytes("24GiB") == 24 * GiB
     assert memory_in_bytes(None) is None
 

@@ -75,10 +75,10 @@ def memory_in_bytes(memory: str | int | None, option: str = "--memory") -> int |
     if memory is None:
         return None
     size = memory if type(memory) is int and memory > 0 else parse_size(str(memory), option)
-    if size < MiB:
+    if not MiB <= size < 1 << 60:
         raise UsageError(
-            f"{option} {memory} is {format_bytes(size)}: no GPU has so little.",
-            f"Write the unit too, for example {option} {memory}GiB.",
+            f"{option} {memory} is {format_bytes(size)}: no GPU has that.",
+            f"Write the unit too, for example {option} 24GiB.",
         )
     return size
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from vramcast.benching.on_ray import _train
+from vramcast.errors import UsageError
 from vramcast.programs.scratch import PREFIX, scratch_folder, set_aside
 
 
@@ -38,3 +40,15 @@ def test_a_file_that_was_set_aside_is_put_back_where_the_program_was_killed(tmp_
         set_aside(str(weights), folder)
         weights.write_text("nothing")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["weights of days"]
+
+
+def test_what_a_killed_worker_of_ray_has_left_goes_with_the_next_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    (tmp_path / f"{PREFIX}{ended.pid}-abc").mkdir()
+    with pytest.raises(UsageError):
+        next(_train({"folder": "absent", "data_path": "data", "trial": {}}, b"data"))
+    assert [*tmp_path.iterdir()] == []

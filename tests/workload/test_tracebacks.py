@@ -132,3 +132,8 @@ def test_a_program_may_remove_the_folder_that_it_stands_in(here: Path) -> None:
     here.rmdir()
     assert shown_path(str(file)) == str(file)
     assert "pytest" in imported.names()
+
+
+def test_frames_of_cpp_are_left_out() -> None:
+    error = RuntimeError("No room.\nException raised from f at g.cpp:7:\nframe #0: c10::Error")
+    assert user_traceback(error) == "RuntimeError: No room."

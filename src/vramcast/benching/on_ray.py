@@ -6,7 +6,6 @@ along; torch, schedulefree and a model's own file must be there.
 """
 
 import contextlib
-import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from vramcast.hardware import cluster
 from vramcast.hardware.gpus import find_gpu
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.channel import error_from_dict, error_to_dict
+from vramcast.programs.scratch import scratch_folder
 from vramcast.records.bench import BenchTrial
 from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically
@@ -28,10 +28,9 @@ SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
 MAX_LOG_BYTES = 100_000
 # The nodes must see larger data where they are.
 MAX_SENT_BYTES = 256 * MiB
-# A trial whose node or worker is lost is begun so many times; from its checkpoint where the nodes
-# share the folder.
+# A lost trial is begun so many times; from its checkpoint where the nodes share the folder.
 MAX_ATTEMPTS = 3
-# The trainer on a lost node, or of a driver that was killed, may take a while to end.
+# The trainer on a lost node, or of a killed driver, may take a while to end.
 RAY_LOCK_SECONDS = 60.0
 
 
@@ -115,15 +114,15 @@ class RayWorker(Worker):
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
     """On a node: progress, then the files, with what went wrong."""
-    with tempfile.TemporaryDirectory(prefix="vramcast-") as temporary:
+    with scratch_folder() as temporary:
         folder, data_path = Path(request["folder"]), Path(request["data_path"])
         trial = BenchTrial.from_dict(request["trial"])
         # A node that shares the bench's folder finds the trial in it.
         if not (folder / "trial.json").exists() or TrialFolder(folder).trial() != trial:
-            folder = Path(temporary) / "trial"
+            folder = temporary / "trial"
             TrialFolder(folder).begin(trial)
         if data is not None:
-            data_path = Path(temporary) / data_path.name
+            data_path = temporary / data_path.name
             data_path.write_bytes(data)
         end: dict[str, Any] = {}
         request = {**request, "folder": str(folder), "data_path": str(data_path)}

@@ -1,4 +1,4 @@
-"""The folder for weights that a program saves. Those of killed commands go with the next one."""
+"""A temporary folder. Those of killed commands go with the next one."""
 
 import contextlib
 import os

@@ -38,7 +38,7 @@ def exception_line(error: BaseException) -> str:
 
 def exception_text(error: BaseException) -> str:
     try:
-        return str(error).strip()
+        return str(error).partition("\nException raised from ")[0].strip()
     except BaseException:  # a user's __str__ may itself raise
         return ""
 
