@@ -94,6 +94,13 @@ IMAGES: dict[str, dict[str, tuple[Any, ...]]] = {
         "video_swin": ("swin3d_t", 8, {}),
         "video_mvit_v1": ("mvit_v1_b", 12, {}),
     },
+    "recent": {
+        "fcn_101": ("fcn_resnet101", 12, {"size": 400}),
+        "deeplab_mobile": ("deeplabv3_mobilenet_v3_large", 24, {"size": 480}),
+        "regnet_x_last": ("regnet_x_3_2gf", 128, LAST),
+        "regnet_y_400_fp32": ("regnet_y_400mf", 256, {**LAST, **PLAIN}),
+        "resnext50_fp32": ("resnext50_32x4d", 96, {**LAST, **PLAIN}),
+    },
 }
 # Of transformers: the model, its configuration, batch, length, more of training().
 TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -207,6 +214,14 @@ TEXTS: dict[str, dict[str, tuple[Any, ...]]] = {
             "MT5ForConditionalGeneration",
             {"d_model": 512, "d_ff": 1024, "num_layers": 8, "num_heads": 6} | START,
             *(24, 384),
+        ),
+    },
+    "recent": {
+        "mpnet_short": ("MPNetForMaskedLM", {**BASE, "intermediate_size": 3072}, 128, 256),
+        "stablelm_wide": (
+            "StableLmForCausalLM",
+            decoder(2048, 5632, 8, 16, 8, 50_000),
+            *(6, 2048, FUSED),
         ),
     },
 }
@@ -535,6 +550,7 @@ OTHERS: dict[str, dict[str, Callable[[], Step]]] = {
         "diffusion": diffusion,
         "conformer": conformer,
     },
+    "recent": {},
 }
 
 

@@ -43,6 +43,7 @@ functions that it calls. {more}
 
 
 MORE = {
+    "recent": "",
     "compiled_set": "Compiled ones found their kernels in Inductor's cache.",
     "unseen": """README.md has the same steps with today's rates: tokens_in_the_middle was off
 because a softmax across rows reads from memory what a smaller one finds in the cache, which was
