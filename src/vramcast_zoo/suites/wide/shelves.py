@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 import torch
 import torch.nn.functional as F
@@ -229,7 +230,6 @@ def residual_codes(*, kind: str = "residual", batch_size: int = 16, length: int 
     """Codes of codes with moving averages, of signs, or of grids (vector-quantize-pytorch)."""
     import vector_quantize_pytorch as vq
 
-    torch.manual_seed(0)  # it draws how many of its layers are used
     enter, leave = nn.Conv1d(1, 128, 8, 4, 2).cuda(), nn.ConvTranspose1d(128, 1, 8, 4, 2).cuda()
     codes = {
         "residual": lambda: vq.ResidualVQ(
@@ -240,9 +240,11 @@ def residual_codes(*, kind: str = "residual", batch_size: int = 16, length: int 
         "grid": lambda: vq.ResidualFSQ(dim=128, levels=[8, 5, 5, 3], num_quantizers=3),
     }[kind]().cuda()  # fmt: skip
     sound = torch.randn(batch_size, 1, 4 * length, device="cuda")
+    # how many of its layers are used is drawn in every step
+    seeds = ({"rand_quantize_dropout_fixed_seed": seed} for seed in count())
 
     def loss() -> torch.Tensor:
-        made, _, *paid = codes(enter(sound).mT)
+        made, _, *paid = codes(enter(sound).mT, **(next(seeds) if kind == "residual" else {}))
         return F.mse_loss(leave(made.mT), sound) + sum(
             p.sum() for p in paid if p.is_floating_point()
         )
