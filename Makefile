@@ -1,5 +1,6 @@
 # make demo   set up what a prediction needs on a fresh machine, then predict a GPT's memory with no GPU
-# make test   set everything up, then run every test
+# make test   set everything up, then run the tests; of many cases alike, a few
+# make test-all run every test
 # make faults attack every command, record and file; takes about half an hour on two cores; stopped, it goes on later
 # make docs   set everything up, then build the documentation into build/site
 #
@@ -13,7 +14,7 @@ DEMO_READY := $(VENV)/.ready-for-demo
 # Where it is set, each of the tests' many processes would compile all sources anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint pytest accuracy faults docs clean
+.PHONY: demo test test-all lint pytest accuracy faults docs clean
 
 demo: $(DEMO_READY)
 	$(BIN)/vramcast predict examples/gpt.py:build batch_size=16 --gpu rtx-4090
@@ -29,6 +30,9 @@ demo: $(DEMO_READY)
 test: $(READY)
 	$(MAKE) --no-print-directory --jobs 2 lint pytest
 
+test-all: $(READY)
+	$(MAKE) --no-print-directory --jobs 2 lint pytest TESTS=--all
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
@@ -36,7 +40,7 @@ lint: $(READY)
 
 # One more than two cores: some tests wait for time limits and for processes.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(TESTS)
 
 # Predict every row of every suite and compare with what was measured on an H200; about ten minutes. Exit code 3 is a goal missed.
 accuracy: $(READY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,8 @@ from vramcast.processes.ask import ForkServer
 from vramcast.simulate.runner import shared_server, simulation_server
 from vramcast.simulate.workspaces import as_taken_by
 from vramcast.tuning import tune
+
+TESTS = Path(__file__).parent
 
 # Threads that wait for one another keep the cores busy: where other processes want them too, tests
 # that compute would take several times as long.
@@ -37,6 +40,19 @@ settings.load_profile("on-any-machine")
 os.environ["VRAMCAST_SERVER"] = "off"
 # nor is the advice below every no: a test that looks at it allows the seconds
 brief_advice.MOST_SECONDS = 0.0
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all", action="store_true", help="run the tests marked long too")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long tests are left out of a run of everything; of a file that is named they run too."""
+    is_everything = {Path(argument).resolve() for argument in config.args} == {TESTS}
+    if config.getoption("--all") or not is_everything:
+        return
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+    items[:] = [item for item in items if not item.get_closest_marker("long")]
 
 
 @pytest.fixture(scope="session")

@@ -155,6 +155,7 @@ def test_a_page_is_written_and_opened_beside_the_answer(
     assert "Difference: train.py" in (folder / "report.html").read_text()
 
 
+@pytest.mark.long
 def test_the_example_workflow_fails_a_pull_request_whose_peak_grows(tmp_path: Path) -> None:
     """Its steps are run as GitHub runs them, after the checkouts and the installation."""
     for side, batch_size in (("old", "4096"), ("new", "6000")):

@@ -192,6 +192,7 @@ def build(*, batch_size: int = 8):
 """
 
 
+@pytest.mark.long
 def test_predictions_of_a_cluster_are_those_of_this_machine(
     cluster_of_two: Cluster, warm_simulations: None, tmp_path: Path
 ) -> None:
@@ -204,6 +205,7 @@ def test_predictions_of_a_cluster_are_those_of_this_machine(
     assert len((out / "answers.jsonl").read_text().splitlines()) == 2
 
 
+@pytest.mark.long
 def test_rows_of_the_accuracy_suites_are_predicted_on_a_cluster(
     cluster_of_two: Cluster, warm_simulations: None, tmp_path: Path
 ) -> None:

@@ -22,6 +22,7 @@ def on_gpu(make_trial: MakeTrial) -> BenchTrial:
     return replace(make_trial(), device=Device.CUDA, protocol=STANDARD_1, batch_size=1)
 
 
+@pytest.mark.long
 def test_the_largest_batch_is_predicted_from_the_step_that_is_trained(
     make_trial: MakeTrial,
 ) -> None:

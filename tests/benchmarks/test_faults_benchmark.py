@@ -20,6 +20,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("run")
 
 
+@pytest.mark.long
 def test_after_every_kind_of_fault_the_next_trial_is_as_before(run: ModuleType) -> None:
     rows = run.probe_faults("cpu", ("ecc", "out of memory", "segmentation fault"))
     assert [(row["outcome"], row["harm"]) for row in rows] == [
@@ -29,6 +30,7 @@ def test_after_every_kind_of_fault_the_next_trial_is_as_before(run: ModuleType) 
     ]
 
 
+@pytest.mark.long
 def test_a_fault_that_is_not_named_right_and_a_trial_that_differs_are_harm(
     run: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -274,6 +274,7 @@ def build_with_limit(limit: int) -> Any:
     return build
 
 
+@pytest.mark.long
 def test_accelerate_is_asked_as_documented(bench: SimpleNamespace) -> None:
     pytest.importorskip("accelerate")
     said: list[dict[str, Any]] = []

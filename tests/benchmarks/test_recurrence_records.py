@@ -39,6 +39,7 @@ def test_the_goals_are_met_by_results_that_are_right_and_repeatable() -> None:
         assert record["repeatable"] and max(record["relative_errors"].values()) < 0.01
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("warm_simulations")
 @pytest.mark.parametrize("model", ["e5-d1536-r270", "mamba2-50m"])
 def test_what_a_fused_model_reserved_was_predicted_to_the_byte(model: str) -> None:

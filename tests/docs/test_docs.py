@@ -21,6 +21,7 @@ import yaml
 from blocks import DOCS, ROOT, Block, blocks_of, commands_of, pages
 from counts import counted, rows_of
 from generate import commands, generated
+from long_tests import long_unless
 from sessions import Sandbox, comparable, not_printed
 
 import vramcast
@@ -58,7 +59,12 @@ def sandbox(
 
 @pytest.mark.parametrize(
     "page",
-    sorted({block.page for block in BLOCKS if block.language in SHELL and block.not_run is None}),
+    long_unless(
+        lambda page: page in ("README.md", "docs/tour.md", "docs/commands/max-batch.md"),
+        sorted(
+            {block.page for block in BLOCKS if block.language in SHELL and block.not_run is None}
+        ),
+    ),
 )
 def test_commands_print_what_their_page_shows(page: str, sandbox: Sandbox) -> None:
     """In the order of the page: a command may need what the one before it wrote."""
@@ -224,6 +230,7 @@ def anchors(page: Path) -> set[str]:
     }
 
 
+@pytest.mark.long
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip(
         "mkdocs", reason="the documentation's generator is not installed (extra docs)"

@@ -47,6 +47,7 @@ def test_what_connects_one_gpu_is_not_asked() -> None:
         vramcast.plan("llama-300m", gpu="h200", link="pcie-5")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("warm_simulations")
 def test_more_gpus_take_less_time_and_the_cheapest_in_time_is_named() -> None:
     sizes = {"dim": 256, "depth": 2, "hidden": 512, "seq_len": 64, "precision": "bf16"}

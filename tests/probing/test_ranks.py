@@ -37,6 +37,7 @@ def line(tmp_path: Path) -> list[str]:
     return ["torchrun", "--nproc-per-node", "2", str(program)]
 
 
+@pytest.mark.long
 def test_the_peaks_of_every_rank_are_in_one_record(line: list[str]) -> None:
     found = vramcast.probe(line, device="cpu", steps=3)
     assert (found.outcome, found.world_size) == ("ok", 2)

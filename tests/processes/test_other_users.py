@@ -41,6 +41,7 @@ def test_a_calibration_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None
         calibrate._ask("a task", ["a"], 1, ignore)
 
 
+@pytest.mark.long
 def test_other_methods_are_asked_without_modules_of_the_users_folder_and_leave_nothing_running(
     tmp_path: Path, new_mark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

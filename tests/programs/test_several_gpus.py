@@ -60,6 +60,7 @@ def test_every_stage_of_a_pipeline_is_simulated() -> None:
         assert taken[0] > taken[1] > taken[2]
 
 
+@pytest.mark.long
 def test_ranks_that_take_the_same_are_shown_once() -> None:
     (only,) = predict("ddp", processes=2, ranks="all").ranks
     assert (only.rank, only.alike) == (0, [1])
@@ -113,6 +114,7 @@ def test_where_only_one_rank_fails_the_other_is_the_answer(tmp_path: Path) -> No
     assert any(limit.startswith("rank 1 could not be simulated") for limit in found.limits)
 
 
+@pytest.mark.long
 def test_of_a_pipeline_whose_stages_ask_each_other_only_the_first_is_simulated() -> None:
     """It is asked; the shape of the gradient it waits for is that of what it sent."""
     assert predict("pp-shapes-unknown", ranks=[0]).phases[-1].num_steps >= 3
@@ -129,7 +131,8 @@ def whole_model(kind: str) -> Prediction:
 # An H200 ran one rank of eight with torch 2.11. Where streams share memory, timing decides, and a
 # real run may take the least that is possible.
 @pytest.mark.parametrize(
-    ("kind", "measured_bytes"), [("fsdp2", 6_463_422_464), ("fsdp1", 10_554_966_016)]
+    ("kind", "measured_bytes"),
+    [("fsdp2", 6_463_422_464), pytest.param("fsdp1", 10_554_966_016, marks=pytest.mark.long)],
 )
 def test_reserved_memory_is_within_a_thousandth_of_what_an_h200_took(
     kind: str, measured_bytes: int
@@ -163,6 +166,7 @@ def test_a_program_that_never_starts_torch_distributed_is_said_to_run_as_one_gpu
     assert found.communicators_bytes == 0
 
 
+@pytest.mark.long
 def test_the_order_of_attention_kernels_can_be_chosen() -> None:
     found = predict("fsdp2", ranks=[0], attention_order="efficient,flash")
     assert (found.attention_order, found.attention_kernels) == (
@@ -173,6 +177,7 @@ def test_the_order_of_attention_kernels_can_be_chosen() -> None:
         predict("fsdp2", attention_order="flesh")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("parallel", "share"), [("ddp", 1), ("fsdp2", 4)])
 def test_a_model_of_the_zoo_is_copied_or_sharded(parallel: str, share: int) -> None:
     sizes = {"dim": 256, "depth": 2, "hidden": 512, "batch_size": 1, "precision": "bf16"}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from long_tests import long_unless
 from report_examples import record
 
 from vramcast.errors import UsageError
@@ -49,7 +50,7 @@ def edited(data: Any, path: Path, value: Any) -> Any:
     return changed
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", long_unless(("tune.json", "plan.json").__contains__, NAMES))
 def test_an_edited_field_never_ends_in_a_traceback(name: str) -> None:
     data = record(name)
     if "step_memory" in data:  # the others are alike, and take long

@@ -98,6 +98,7 @@ def test_the_page_is_opened_when_it_is_asked_for(
     assert "no browser here" in report(CURVE, "-o", str(page), "--open").stderr
 
 
+@pytest.mark.long
 def test_figures_are_svg_files_one_for_every_view(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     done = report(

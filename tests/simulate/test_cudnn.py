@@ -78,6 +78,7 @@ def of_line(line: dict[str, Any]) -> Convolution:
     return Convolution(x=tuple(first), y=tuple(second), **lists, **options)
 
 
+@pytest.mark.long
 @as_recorded
 def test_cudnn_says_what_an_h200_took_for_layers_of_popular_networks() -> None:
     right: Counter[str] = Counter()

@@ -39,6 +39,7 @@ print(json.dumps([registers(64), registers(4096)]))
 """
 
 
+@pytest.mark.long
 def test_the_compiler_that_is_installed_tells_the_registers_of_a_kernel(tmp_path: Path) -> None:
     pytest.importorskip("triton")
     program = tmp_path / "registers.py"

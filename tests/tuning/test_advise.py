@@ -114,6 +114,7 @@ def test_without_a_knob_a_change_is_made_from_outside_as_the_program_would(workl
     assert checkpointed.step_seconds > 1.1 * plain.step_seconds
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("warm_simulations")
 def test_below_a_no_predict_shows_what_makes_it_fit_and_the_command_for_more(
     workload: str, monkeypatch: pytest.MonkeyPatch

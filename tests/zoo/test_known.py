@@ -139,6 +139,7 @@ def test_a_known_model_is_predicted_with_what_is_trained(tiny: str) -> None:
     assert (found.knobs["task"], found.knobs["lora"]) == ("causal", 0)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("warm_simulations")
 def test_a_sharded_model_is_never_whole_on_one_gpu(tiny: str) -> None:
     """Else a model that fits on eight GPUs would not fit while it is made."""

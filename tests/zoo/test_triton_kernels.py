@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from long_tests import long_unless
 from torch import Tensor
 
 ON_GPU = torch.cuda.is_available()
@@ -56,7 +57,7 @@ def counters() -> Tensor:
     return torch.zeros(launch.COUNTERS, dtype=torch.int32, device=DEVICE)
 
 
-@pytest.mark.parametrize("steps, batch, width", SIZES)
+@pytest.mark.parametrize("steps, batch, width", long_unless(SIZES[1:3].__contains__, SIZES))
 @pytest.mark.parametrize("name", PLANS)
 def test_states_and_gradients_are_those_of_the_loop(
     name: str, steps: int, batch: int, width: int
@@ -112,7 +113,11 @@ def test_banks_and_gradients_are_those_of_the_loop(
 
 @pytest.mark.parametrize(
     "samples, steps, heads, head_dim, state",
-    [(1, 1, 1, 16, 16), (2, 70, 3, 16, 32), (2, 130, 2, 64, 16)],
+    [
+        (1, 1, 1, 16, 16),
+        (2, 70, 3, 16, 32),
+        pytest.param(2, 130, 2, 64, 16, marks=pytest.mark.long),
+    ],
 )
 def test_the_scan_and_its_gradients_are_those_of_the_plain_one(
     samples: int, steps: int, heads: int, head_dim: int, state: int
@@ -183,7 +188,10 @@ SMALL = [(dtype, *sizes) for dtype in PRECISION for sizes in ((1, 1, 3), (2, 2, 
 
 
 # Several blocks of steps and channels take long here, and are the same in every precision.
-@pytest.mark.parametrize("dtype, samples, steps, width", [*SMALL, (torch.float16, 2, 131, 300)])
+@pytest.mark.parametrize(
+    "dtype, samples, steps, width",
+    long_unless(SMALL.__contains__, [*SMALL, (torch.float16, 2, 131, 300)]),
+)
 def test_the_convolution_and_its_gradients_are_those_of_the_plain_one(
     dtype: torch.dtype, samples: int, steps: int, width: int
 ) -> None:
@@ -267,6 +275,7 @@ def test_on_a_gpu_the_same_input_gives_the_same_bits() -> None:
         assert torch.equal(fused.elman(drive, weight)[0], first)
 
 
+@pytest.mark.long
 def test_the_kernels_compile_for_an_h200_use_its_tensor_cores_and_fit_into_its_shared_memory() -> (
     None
 ):
