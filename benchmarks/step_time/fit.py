@@ -118,6 +118,10 @@ LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # From a kernel's end to the next one's begin: what busy steps of unseen.py take beyond their
 # kernels is 0.46 to 1.2 us for each.
 GAP_SECONDS = 1e-6
+# Of a large operator on the host, which gets new pages: 4.1e-11 to 7.5e-11 for each byte, of 12
+# kinds with 16.8 million elements. Beside an H200 those of 2 to 32 MB took 4 to 20 ms when the
+# memory was new, and 0.1 ms when it was used again: that is not counted.
+BYTE_SECONDS = 6e-11
 # microseconds: where the search begins, least, most
 HOST = {
     "forward": (25, 6, 35),
@@ -377,6 +381,7 @@ def fit_host(rates: Rates, steps: list[Step]) -> dict[str, float]:
             **{name: float(f"{1e-6 * value:.4g}") for name, value in micro},
             "latency": LATENCY_SECONDS,
             "gap": GAP_SECONDS,
+            "byte": BYTE_SECONDS,
         }
 
     def errors(values: np.ndarray) -> np.ndarray:

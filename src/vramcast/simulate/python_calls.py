@@ -23,6 +23,8 @@ _PASSED_THROUGH = {
     *(("locations.py", "__call__"), ("backward_threads.py", "run_to_the_end")),
     *(("session.py", "_user_code"), ("accumulating.py", "passes"), ("accumulating.py", "gated")),
     *(("torch_dynamo.py", "call"), ("distributed_data_parallel.py", "run")),
+    *(("library.py", "func_no_dynamo"), ("torch_compile.py", "compile")),
+    ("torch_compile.py", "_compiled"),
     *(("forced_changes.py", "forward"), ("forced_changes.py", "backward")),
 }
 _COUNTED, _PASSED, _SKIPPED = range(3)

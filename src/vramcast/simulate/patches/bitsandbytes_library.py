@@ -32,7 +32,7 @@ class _Library:
         def function(*arguments: Any) -> int:
             values = (getattr(argument, "value", argument) for argument in arguments)
             if num_bytes := sum(self._bytes_at(v) for v in values if isinstance(v, int)):
-                label = f"bitsandbytes::{name}".encode()
+                label = f"bitsandbytes::{name.partition('_grad')[0]}".encode()
                 self._gpu.device.library.vramcast_add_work(label, -1, 0.0, num_bytes, FOUR(), PLAIN)
             return 0
 
