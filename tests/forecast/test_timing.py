@@ -196,6 +196,7 @@ def test_the_table_is_complete() -> None:
         "wait",
         "recurrent_step",
         "gap",
+        "byte",
         "latency",
     }
 
@@ -465,3 +466,12 @@ def test_a_closure_may_be_called_once_where_it_was_called_often() -> None:
     once, often = (forecast_step([call, addition(1e9)] * n, H200) for n in (1, 10))
     assert often.seconds > 5 * once.seconds
     assert often.seconds_low == pytest.approx(once.seconds_low, rel=0.1)
+
+
+def test_an_operator_on_the_host_takes_the_time_of_its_bytes() -> None:
+    small, large = (
+        forecast_step([OperatorWork("vramcast::host", -1, 0.0, 0.0, (size, 0, 0, 0), 0, 0)], H200)
+        for size in (10**5, 10**9)
+    )
+    assert small.seconds < 1e-4 and 0.03 < large.seconds < 0.1
+    assert large.moved_bytes == 0  # on the GPU
