@@ -31,6 +31,7 @@ SESSIONS = {
     "unseen": "unseen.py",
     "further": "further.md",
     "later": "later.md",
+    "compiled_set": "compiled_set.md",
 }
 # One model in many settings: its scans, and a step with another batch, were recorded.
 BY_HAND = "elleci-1.36b"
@@ -41,7 +42,9 @@ Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 
 in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
 `fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py` and `popular.py`,
 whose predictions before they were measured are in [unseen.md](unseen.md), [further.md](further.md)
-and [later.md](later.md). The rates are made by `fit.py` from `steps.jsonl.gz`, `kernels.jsonl.gz`,
+and [later.md](later.md), and those of `compiled_steps.py` ([compiled_set.md](compiled_set.md)), but
+two whose optimizer's kernels were recorded (`by_hand.jsonl`). The rates are made by `fit.py` from
+`steps.jsonl.gz`, `kernels.jsonl.gz`,
 `operators.jsonl.gz`, some steps of `popular.py` ([larger.md](larger.md): as committed before) and
 `shapes.jsonl.gz`, 5,372 convolutions and 1,180 products of `shapes.py`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
