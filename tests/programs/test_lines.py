@@ -285,3 +285,19 @@ def test_a_prediction_of_a_program_is_a_record(folder: Path) -> None:
     assert again.phases == found.phases
     named = json.loads(found.to_json())["phases"][1]
     assert set(named) == {"name", "num_steps", "peak_allocated_bytes", "peak_reserved_bytes"}
+
+
+def test_plan_needs_the_length_of_a_line_only_where_the_line_has_one(folder: Path) -> None:
+    Path("train.py").write_text(
+        "import sys, torch\n"
+        "model = torch.nn.Linear(512, 512).cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "while True:\n"
+        "    model(torch.randn(int(sys.argv[1]), 512, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    line = ["python", "train.py", "{batch_size}"]
+    found = vramcast.plan(line, gpu="h200", memory="128MiB")
+    assert found.gpus[0].stages[0].batch_size
+    with pytest.raises(WorkloadError, match=r"\{seq_len\}, and no value for it was given"):
+        vramcast.plan([*line, "{seq_len}"], gpu="h200", memory="128MiB")

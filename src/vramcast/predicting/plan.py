@@ -79,7 +79,8 @@ def plan(
     deadline_hours = read_deadline(deadline)
     is_spread = {"world": cases} if any(case.world_size > 1 for case in cases) else {}
     links = links_request(is_spread, link, network)
-    requests = _requests(workload, joined(knobs, more_knobs), memory, allocator, cases)
+    moved = ["batch_size"] if lengths is None else ["batch_size", "seq_len"]
+    requests = _requests(workload, joined(knobs, more_knobs), memory, allocator, cases, moved)
     request = next(iter(requests.values()))
     checks.check_memory(gpus, request["memory_bytes"], safety)
     checks.check_tokens_per_step(tokens_per_step, lengths or [])
@@ -124,9 +125,9 @@ def _requests(
     memory: str | int | None,
     allocator: str | None,
     cases: Sequence[Case],
+    moved: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
     """By strategy."""
-    moved = ["batch_size", "seq_len"]
     return {
         way: make_request(
             workload, {**knobs, **({KNOB: way} if way else {})}, None, memory, allocator, moved
