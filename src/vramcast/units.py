@@ -76,9 +76,10 @@ def memory_in_bytes(memory: str | int | None, option: str = "--memory") -> int |
         return None
     size = memory if type(memory) is int and memory > 0 else parse_size(str(memory), option)
     if not MiB <= size < 1 << 60:
+        number = memory if size < MiB and str(memory).isdigit() else 24
         raise UsageError(
             f"{option} {memory} is {format_bytes(size)}: no GPU has that.",
-            f"Write the unit too, for example {option} 24GiB.",
+            f"Write the unit too, for example {option} {number}GiB.",
         )
     return size
 

@@ -14,7 +14,7 @@ from in_process import vramcast
 from waiting import PATIENCE_SECONDS, comes_true
 
 import vramcast as api
-from vramcast.errors import UsageError
+from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.processes import imported, kept
 from vramcast.processes.ask import ForkServer
 from vramcast.processes.kept import KeptServer
@@ -218,3 +218,17 @@ def test_what_user_code_writes_into_the_note_of_its_imports_is_no_note(text: byt
     os.write(file, text)
     assert imported.read_note(file) is None
     os.close(file)
+
+
+def test_where_the_device_is_not_compiled_yet_that_comes_first(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that cannot load it would be kept without torch."""
+    happened: list[str] = []
+    monkeypatch.setattr(
+        "vramcast.predicting.server.compile_device", lambda progress: happened.append("compiled")
+    )
+    monkeypatch.setattr(kept, "connect_or_start", lambda *given: happened.append("started"))
+    with pytest.raises(EnvironmentProblem, match="cannot listen"):
+        api.server("start")
+    assert happened == ["compiled", "started"]

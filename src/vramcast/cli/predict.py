@@ -135,10 +135,12 @@ def predict(
         return _list_knobs(workload, knobs, as_json)
     is_of_training = any(one is not None for one in (tokens, train_steps, price, prices))
     is_table = bool(vary) or is_of_training or gpu is not None and (gpu == "all" or "," in gpu)
-    _check(is_table, batch_sizes, {"--trace": trace, "--ray": ray, "--out": out, "--sort": sort})
+    is_many = is_table or batch_sizes is not None
+    if not is_table:
+        _refuse_options_of_tables({"--ray": ray, "--out": out, "--sort": sort})
     _check_together(
         is_table=is_table,
-        batch_sizes=batch_sizes,
+        is_many=is_many,
         of_one=(ranks, attention_order, link, network, no_compile, most),
         of_table=(world_size, gpus_per_node),
         sensitivity=sensitivity,
@@ -230,14 +232,9 @@ def _list_knobs(workload: str | None, knobs: list[str] | None, as_json: bool) ->
     return ExitCode.DONE
 
 
-def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]) -> None:
-    if given["--trace"] is not None and (is_table or batch_sizes is not None):
-        raise UsageError(
-            "--trace is for one run, not for several GPUs, batch sizes or values.",
-            "Give one GPU and batch_size=N with --trace, or leave --trace out.",
-        )
-    for option in ("--ray", "--out", "--sort"):
-        if not is_table and given[option] is not None:
+def _refuse_options_of_tables(given: dict[str, str | None]) -> None:
+    for option, value in given.items():
+        if value is not None:
             raise UsageError(
                 f"{option} is for several predictions.",
                 "Add several GPUs or --vary. --report FILE writes one.",
@@ -247,21 +244,24 @@ def _check(is_table: bool, batch_sizes: str | None, given: dict[str, str | None]
 def _check_together(
     *,
     is_table: bool,
-    batch_sizes: str | None,
+    is_many: bool,
     of_one: tuple[object, ...],
     of_table: tuple[object, ...],
     sensitivity: bool,
     trace: str | None,
 ) -> None:
-    """Options that are for one prediction, and those that a table takes too."""
-    is_of_many = is_table or batch_sizes is not None or trace is not None
-    if sensitivity and (is_of_many or any((*of_one, *of_table))):
+    if trace is not None and is_many:
+        raise UsageError(
+            "--trace is for one run, not for several GPUs, batch sizes or values.",
+            "Give one GPU and batch_size=N, or leave it out.",
+        )
+    if sensitivity and (is_many or trace is not None or any((*of_one, *of_table))):
         raise UsageError(
             "--sensitivity is of one GPU and changes every knob by itself.",
             "Leave out --vary, --batch-sizes, --trace, --no-compile, --max, prices, and what is "
             "for several GPUs.",
         )
-    if is_table and any(of_one) or batch_sizes is not None and any((*of_one, *of_table)):
+    if is_many and any(of_one) or not is_table and is_many and any(of_table):
         raise UsageError(
             "--max, --ranks, --link, --network, --attention-order and --no-compile are for one "
             "prediction, --world-size and --gpus-per-node also for several GPU names and --vary.",

@@ -8,6 +8,7 @@ import typer
 import vramcast
 from vramcast.cli import options
 from vramcast.cli.command import ExitCode, command, say
+from vramcast.cli.progress import progress_display
 
 
 @command(
@@ -34,7 +35,8 @@ def server(
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 no server runs.
     """
-    found = vramcast.server(action, minutes=minutes)
+    with progress_display() as display:
+        found = vramcast.server(action, minutes=minutes, progress=display)
     if as_json:
         print(json.dumps({"servers": found}))
     else:

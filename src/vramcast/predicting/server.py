@@ -6,7 +6,9 @@ from enum import StrEnum
 from typing import Any
 
 from vramcast.errors import EnvironmentProblem, UsageError
+from vramcast.predicting.predict import compile_device
 from vramcast.processes import kept
+from vramcast.processes.progress import Report, ignore
 from vramcast.simulate.runner import ENVIRONMENT, SHARED
 
 DEFAULT_MINUTES = 30.0
@@ -19,7 +21,9 @@ class Action(StrEnum):
     STATUS = "status"
 
 
-def server(action: str, *, minutes: float = DEFAULT_MINUTES) -> list[dict[str, Any]]:
+def server(
+    action: str, *, minutes: float = DEFAULT_MINUTES, progress: Report = ignore
+) -> list[dict[str, Any]]:
     """Start, stop or look at what answers predictions without importing torch each time.
 
     `server("start", minutes=60)`. It ends after so many minutes without a question. Returns the
@@ -28,7 +32,7 @@ def server(action: str, *, minutes: float = DEFAULT_MINUTES) -> list[dict[str, A
     if action not in list(Action):
         raise UsageError(f"There is no `server {str(action)[:40]}`.", "Give start, stop or status.")
     if action == Action.START:
-        _start(minutes)
+        _start(minutes, progress)
     found = [one for path in kept.servers() if (one := _status(path)) is not None]
     if action == Action.STOP:
         for path in kept.servers():
@@ -44,12 +48,13 @@ def _status(path: Any) -> dict[str, Any] | None:
     return {**told, "serves_this_environment": serves_here, "is_ready": bool(told)}
 
 
-def _start(minutes: float) -> None:
+def _start(minutes: float, progress: Report) -> None:
     if type(minutes) not in (int, float) or not 0 < minutes <= MAX_MINUTES or math.isnan(minutes):
         raise UsageError(
             f"--minutes is more than 0 and at most {MAX_MINUTES}, not {minutes}.",
             "For example --minutes 30.",
         )
+    compile_device(progress)  # without it the server has nothing to keep
     link = kept.connect_or_start(SHARED, ENVIRONMENT, minutes * 60)
     if link is None:
         raise EnvironmentProblem(
