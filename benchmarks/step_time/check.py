@@ -46,7 +46,7 @@ and [later.md](later.md), and those of `compiled_steps.py` ([compiled_set.md](co
 two whose optimizer's kernels were recorded (`by_hand.jsonl`). The rates are made by `fit.py` from
 `steps.jsonl.gz`, `kernels.jsonl.gz`,
 `operators.jsonl.gz`, some steps of `popular.py` ([larger.md](larger.md): as committed before) and
-`shapes.jsonl.gz`, 5,372 convolutions and 1,180 products of `shapes.py`.
+`shapes.jsonl.gz`, 7,940 convolutions and 1,180 products of `shapes.py`.
 [ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
 of `tune` and `max-batch` were simulated before Python in backward passes was counted.
 [wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`. `compiled_alone.jsonl` has
