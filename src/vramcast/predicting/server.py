@@ -26,8 +26,8 @@ def server(
 ) -> list[dict[str, Any]]:
     """Start, stop or look at what answers predictions without importing torch each time.
 
-    `server("start", minutes=60)`. It ends after so many minutes without a question. Returns the
-    servers of this user: those that run, or that have been stopped.
+    `server("start", minutes=60)`. It ends after so many minutes without a question. Returns
+    this user's servers: those that run, or were stopped.
     """
     if action not in list(Action):
         raise UsageError(f"There is no `server {str(action)[:40]}`.", "Give start, stop or status.")
@@ -59,8 +59,8 @@ def _start(minutes: float, progress: Report) -> None:
     if link is None:
         raise EnvironmentProblem(
             f"The server cannot listen in {kept.folder()}.",
-            "It must be a folder that is yours and closed to others (mode 700), with a path of at "
-            "most 70 characters: remove what is there, or set XDG_RUNTIME_DIR.",
+            "It must be yours and closed to others (mode 700), its path at most 70 characters: "
+            "remove what is there, or set XDG_RUNTIME_DIR.",
         )
     with link:
         # It answers once it has imported torch, or ends if it cannot.
