@@ -157,18 +157,26 @@ def test_steps_go_on_until_a_graph_is_captured_and_captures_compute_nothing(tmp_
 ATTENTION = """
 import torch
 
-def build(*, library: bool, keys: int = 4):
+def build(*, version: int, keys: int = 4):
     shape = dict(device="cuda", dtype=torch.bfloat16)
     q, k, v = (torch.empty(2, 300, heads, 64, **shape) for heads in (4, keys, keys))
     ours = [x.transpose(1, 2) for x in (q, k, v)]
 
     def step():
-        if not library:
+        if version == 0:
             forward = torch.ops.aten._scaled_dot_product_flash_attention
             out, sums, *_, a, b, _ = forward(*ours, 0.0, True)
             out = out.transpose(1, 2).contiguous().transpose(1, 2)
             backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
             return backward(out, *ours, out, sums, None, None, 300, 300, 0.0, True, a, b)
+        if version == 3:
+            import flash_attn_3._C
+
+            flash, none = torch.ops.flash_attn_3, (None,)
+            options = 1.0, True, -1, -1, 0, 0.0, True, None, 1, None, 0
+            out, sums, *_ = flash.fwd(q, k, v, *none * 20, *options)
+            grads = [torch.empty_like(x) for x in (q, k, v)]
+            return flash.bwd(out, q, k, v, out, sums, *grads, *none * 6, 1.0, True, -1, -1, 0.0)
         import flash_attn_2_cuda as flash
 
         options = None, None, 0.0, 1.0, True, -1, -1, 0.0, False, None
@@ -181,14 +189,20 @@ def build(*, library: bool, keys: int = 4):
 """
 
 
+# Version 3 has sums of rows twice (12 KiB), and counters.
+@pytest.mark.parametrize(("version", "more_bytes"), [(2, 2048), (3, 14 * 1024)])
 @pytest.mark.usefixtures("warm_simulations")
-def test_flash_attn_allocates_and_computes_what_torch_s_copy_of_it_does(tmp_path: Path) -> None:
+def test_flash_attn_allocates_and_computes_what_torch_s_copy_of_it_does(
+    tmp_path: Path, version: int, more_bytes: int
+) -> None:
     (tmp_path / "work.py").write_text(ATTENTION)
+    (tmp_path / "flash_attn_3").mkdir()
+    (tmp_path / "flash_attn_3" / "__init__.py").touch()
     ours, its = (
-        vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200", library=library)
-        for library in (False, True)
+        vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200", version=version)
+        for version in (0, version)
     )
-    assert its.peak_allocated_bytes == pytest.approx(ours.peak_allocated_bytes, abs=2048)
+    assert its.peak_allocated_bytes == pytest.approx(ours.peak_allocated_bytes, abs=more_bytes)
     assert ours.step is not None and its.step is not None
     assert its.step.flops == ours.step.flops
 

@@ -34,7 +34,7 @@ Tensor = torch.Tensor
 def apply(patcher: Patcher) -> None:
     library, gpu = ModuleType(NAME), patcher.gpu.model
     library.__spec__ = ModuleSpec(NAME, None)
-    note_work = partial(_note_work, patcher.gpu.device.library)
+    note = partial(note_work, patcher.gpu.device.library)
 
     def fwd(
         q: Tensor, k: Tensor, v: Tensor, out: Any, alibi: Any, dropout: float, *more: Any
@@ -53,7 +53,7 @@ def apply(patcher: Patcher) -> None:
             parts = [new(*rows, dtype=torch.float32)]
             parts.append(new(*rows, _rounded_width(width), dtype=torch.float32))
         random_state = new(2, dtype=torch.int64)
-        note_work(q, k, batch * heads * queries * keys, causal, is_forward=True)
+        note(q, k, batch * heads * queries * keys, causal, is_forward=True)
         return out, sums, mask, random_state
 
     def varlen_fwd(q: Tensor, k: Tensor, v: Tensor, out: Any, starts: Tensor, *more: Any) -> Any:
@@ -64,7 +64,7 @@ def apply(patcher: Patcher) -> None:
         sums = new(heads, total, dtype=torch.float32)
         mask = _mask(q, batch, heads, queries, keys) if wants_softmax else new(0, dtype=q.dtype)
         random_state = new(2, dtype=torch.int64)
-        note_work(q, k, heads * total * k.shape[0] / batch, causal, is_forward=True)
+        note(q, k, heads * total * k.shape[0] / batch, causal, is_forward=True)
         return out, sums, mask, random_state
 
     def backward(given: tuple[Any, ...], batch: int, rows: tuple[int, ...], more: Any) -> Any:
@@ -84,7 +84,7 @@ def apply(patcher: Patcher) -> None:
             shape = *k.shape[:-2], heads, width
             per_head = [new(*shape, dtype=q.dtype) for _ in (k, v)]
         tokens = q.shape[:-2].numel() * k.shape[:-2].numel() / batch
-        note_work(q, k, heads * tokens, causal, is_forward=False)
+        note(q, k, heads * tokens, causal, is_forward=False)
         del query_sums, per_head
         return *grads, row_sums
 
@@ -103,7 +103,7 @@ def apply(patcher: Patcher) -> None:
     sys.modules[NAME] = library
 
 
-def _note_work(
+def note_work(
     device: Any, q: Tensor, k: Tensor, pairs: float, causal: bool, is_forward: bool
 ) -> None:
     """`pairs` of a query and a key, of all heads."""
