@@ -147,6 +147,7 @@ def test_between_two_batch_sizes_a_workspace_in_proportion_is_found_exactly(
     assert known.measured(key(batch)) is None
 
 
+@pytest.mark.long
 def test_a_host_is_measured_without_a_gpu_and_kept(tmp_path: Path) -> None:
     speed, path = vramcast.calibrate_host(out=tmp_path)
     assert path == tmp_path / "host.json" and HostSpeed.from_file(path) == speed

@@ -66,6 +66,7 @@ def test_ranks_that_take_the_same_are_shown_once() -> None:
     assert (only.rank, only.alike) == (0, [1])
 
 
+@pytest.mark.long
 def test_a_workload_that_starts_torch_distributed_can_be_built_at_many_sizes(
     tmp_path: Path,
 ) -> None:

@@ -148,7 +148,10 @@ def test_the_scan_and_its_gradients_are_those_of_the_plain_one(
         )  # bounded by float16 states
 
 
-@pytest.mark.parametrize("samples, steps, width, state", [(1, 1, 32, 16), (2, 35, 40, 8)])
+@pytest.mark.parametrize(
+    "samples, steps, width, state",
+    [(1, 1, 32, 16), pytest.param(2, 35, 40, 8, marks=pytest.mark.long)],
+)
 def test_the_selective_scan_and_its_gradients_are_those_of_the_plain_one(
     samples: int, steps: int, width: int, state: int
 ) -> None:
