@@ -40,7 +40,7 @@ lint: $(READY)
 
 # One more than two cores: some tests wait for time limits and for processes.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(BIN)/python -m pytest -n 3 --dist loadfile $(TESTS)
 
 # Predict every row of every suite and compare with what was measured on an H200; about ten minutes. Exit code 3 is a goal missed.
 accuracy: $(READY)

@@ -22,17 +22,6 @@ from vramcast.simulate.workspaces import as_taken_by
 from vramcast.tuning import tune
 
 TESTS = Path(__file__).parent
-BEGIN_FIRST = {
-    "test_device_programs.py",
-    "test_docs.py",
-    "test_faults.py",
-    "test_kernels.py",
-    "test_on_ray.py",
-    "test_predict_and_probe.py",
-    "test_programs.py",
-    "test_several_gpus.py",
-    "test_triton_kernels.py",
-}
 
 # Threads that wait for one another keep the cores busy: where other processes want them too, tests
 # that compute would take several times as long.
@@ -58,11 +47,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests are left out of a run of everything; of a file that is named they run too.
-
-    Files that take a minute begin first, so that none of them runs alone at the end.
-    """
-    items.sort(key=lambda item: item.path.name not in BEGIN_FIRST)
+    """Long tests are left out of a run of everything; of a file that is named they run too."""
     is_everything = {Path(argument).resolve() for argument in config.args} == {TESTS}
     if config.getoption("--all") or not is_everything:
         return
