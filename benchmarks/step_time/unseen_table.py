@@ -44,7 +44,7 @@ functions that it calls. {more}
 
 MORE = {
     "recent": """`mpnet` of [fresh.md](fresh.md), measured once more beside these, took 143 ms and
-not 325: that run was disturbed. Convolutions in groups and dilated ones made the other errors.""",
+not 325: why is not known. Convolutions in groups and dilated ones made the other errors.""",
     "compiled_set": """Compiled ones found their kernels in Inductor's cache. `t5` was off by one
 kernel, which adds the gradients of all scores into a table of 384 numbers. Of bitsandbytes' kernels
 only the bytes were known, and Python inside of them was not counted: with what was recorded here
