@@ -127,11 +127,11 @@ def guard(descriptors: list[int], parent: int, more: dict[str, Any]) -> NoReturn
 
 def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, parent: int) -> None:
     secret, own_pid = bytes.fromhex(order.pop("secret")), os.getpid()
+    channel = Channel(connection, secret)
+    channel.send(started=own_pid)  # before the child can tell of progress
     pid = os.fork()
     if pid == 0:
         child.run(order, Channel(connection, secret), log, own_pid)
-    channel = Channel(connection, secret)
-    channel.send(started=pid)
     ended = os.pidfd_open(pid)
     if ended not in select.select([ended, connection.fileno(), parent], [], [])[0]:
         os.kill(pid, signal.SIGKILL)

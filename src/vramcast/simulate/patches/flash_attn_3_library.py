@@ -41,7 +41,7 @@ def fwd(gpu: Any, *given: Any) -> Any:
     sums_shape = (batch, heads, rows[1]) if starts is None else (heads, rows[0])
     sums = new(*sums_shape, dtype=torch.float32)
     counters = None
-    if causal or starts is not None:  # by which blocks are handed out
+    if causal or starts is not None:  # hands out blocks
         vectors = 1 + causal + 2 * (starts is not None)
         counters = new(1 + vectors * round_up(batch, 4), dtype=torch.int32)
     parts: list[Tensor | None] = [None, None]
@@ -87,7 +87,7 @@ def _pairs(q: Tensor, k: Tensor, batch: int) -> float:
 
 
 def _block(width: int, capability: tuple[int, int], given: tuple[Any, ...]) -> tuple[int, int]:
-    """The queries and keys that a block of threads works on."""
+    """Queries and keys of a block."""
     causal, left, right, softcap = (given[i] for i in (BACKWARD_CAUSAL, LEFT, RIGHT, SOFTCAP))
     is_special = causal or left >= 0 or right >= 0 or softcap > 0
     if capability >= (9, 0):
