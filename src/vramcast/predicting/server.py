@@ -54,7 +54,7 @@ def _start(minutes: float, progress: Report) -> None:
             f"--minutes is more than 0 and at most {MAX_MINUTES}, not {minutes}.",
             "For example --minutes 30.",
         )
-    compile_device(progress)  # without it the server has nothing to keep
+    compile_device(progress)  # the server loads it
     link = kept.connect_or_start(SHARED, ENVIRONMENT, minutes * 60)
     if link is None:
         raise EnvironmentProblem(

@@ -33,7 +33,7 @@ TOOLS = ("pip", "venv", "ensurepip")
 SPAWN = "torch.multiprocessing.spawn"
 # What talks to the process that started it must run beside it.
 TALKING = tuple(f"multiprocessing.{name}" for name in ("queues", "connection", "synchronize"))
-# How a program is run that the program wants to start.
+# How another program that this one starts is run.
 Check = Callable[[Program], Program]
 
 

@@ -26,7 +26,7 @@ from vramcast.programs.scratch import put_back, set_aside
 from vramcast.programs.watching import Watcher, Wrap, replaced
 from vramcast.workload.tracebacks import shown_path
 
-# Begins what stands for a file in the scratch folder.
+# The beginning of a name that stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
 MOST_NAMED, SMALL_BYTES = 3, 1 << 20
 

@@ -27,7 +27,7 @@ MOST_BACKWARDS_WITHOUT_STEP = 64
 # So many forward passes may come before a data loader is asked again, which then ends: the rest of
 # a GAN's iteration, and batches that were read ahead.
 MOST_READ_AHEAD = 8
-# Of an evaluation, such as those that make a sample, in which memory does not grow.
+# Forward passes of an evaluation or a sample after which memory no longer grows.
 MOST_FORWARDS_ALIKE = 256
 ENDED_EVALUATION = (
     f"an evaluation was ended after {MOST_FORWARDS_ALIKE} forward passes in which memory did not "

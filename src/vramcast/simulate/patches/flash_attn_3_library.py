@@ -2,7 +2,7 @@
 
 Why: the real ones need CUDA and a GPU. The Python part is the real one. Checks and sizes were read
 in its hopper/flash_api.cpp, not recorded.
-Undo: none is needed, because only simulations import it.
+Undo: not needed: only simulations import it.
 Versions: flash-attn 3, of August 2026.
 """
 
@@ -41,7 +41,8 @@ def fwd(gpu: Any, *given: Any) -> Any:
     sums_shape = (batch, heads, rows[1]) if starts is None else (heads, rows[0])
     sums = new(*sums_shape, dtype=torch.float32)
     counters = None
-    if causal or starts is not None:  # hands out blocks
+    is_windowed = max(given[CAUSAL + 1 : CAUSAL + 3]) >= 0
+    if causal or is_windowed or starts is not None:  # hands out blocks
         vectors = 1 + causal + 2 * (starts is not None)
         counters = new(1 + vectors * round_up(batch, 4), dtype=torch.int32)
     parts: list[Tensor | None] = [None, None]
@@ -55,14 +56,14 @@ def fwd(gpu: Any, *given: Any) -> Any:
 
 def bwd(gpu: Any, *given: Any) -> Any:
     _, q, k, v, _, _, *grads = given[:9]
-    starts, queries, keys = given[9], given[13], given[14]
+    starts, queries = given[9], given[13]
     check(q, k, v, gpu.model.capability)
     heads, width = q.shape[-2], next(w for w in WIDTHS if w >= max(q.shape[-1], v.shape[-1]))
     grads = [torch.empty_like(x) if g is None else g for g, x in zip(grads, (q, k, v), strict=True)]
     block_rows, block_keys = _block(width, gpu.model.capability, given)
     if starts is None:
-        (batch, queries), keys = q.shape[:2], k.shape[1]
-        rows, key_rows = (round_up(n, m) for n, m in ((queries, block_rows), (keys, block_keys)))
+        batch, queries = q.shape[:2]
+        rows, key_rows = round_up(queries, block_rows), round_up(k.shape[1], block_keys)
         first: tuple[int, ...] = (batch,)
     else:
         batch, first = len(starts) - 1, ()
