@@ -9,6 +9,7 @@ from kernel_cases import (  # noqa: F401
     indexing_and_sorting,
     layers_and_optimizers,
     products_and_losses,
+    rarer,
     reductions_and_norms,
     repeatable,
 )
