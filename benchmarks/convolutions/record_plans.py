@@ -34,7 +34,7 @@ from typing import Any
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate.cudnn import library, plans
-from vramcast.simulate.cudnn.convolution import NUM_PASSES, Convolution
+from vramcast.simulate.cudnn.convolution import Convolution
 from vramcast.simulate.cudnn.library import CudnnError, Descriptor, Kind, Type
 
 HANDLE, PLAN_HANDLE = 0, 400  # the kind of the attribute, and its number
@@ -192,7 +192,7 @@ def record(
             if case in seen or is_wide or is_large or min(c.y) < 1 or min(c.x) < 1:
                 continue
             seen.add(case)
-            for which in range(NUM_PASSES):
+            for which in range(3):
                 writer.writerow([*case, which, *line(which, c, on_gpu, without, source)])
 
 

@@ -42,8 +42,8 @@ def qlora(
     checkpointing: bool = True,
     how: str = "",
 ) -> Step:
-    """Frozen weights in 4 or 8 bits by bitsandbytes, adapters in bf16, from the configuration."""
-    import bitsandbytes as bnb
+    """Frozen weights in 4 or 8 bits by bitsandbytes, or 16; adapters in bf16, from the
+    configuration."""
     import transformers
 
     config = transformers.LlamaConfig(vocab_size=128256, **LARGE[size])
@@ -51,9 +51,9 @@ def qlora(
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config)
     for name, part in list(model.named_modules()):
-        if isinstance(part, nn.Linear) and name != "lm_head":
+        if bits < 16 and isinstance(part, nn.Linear) and name != "lm_head":
             parent = model.get_submodule(name.rpartition(".")[0])
-            setattr(parent, name.rpartition(".")[2], quantized(bnb, part, bits))
+            setattr(parent, name.rpartition(".")[2], quantized(part, bits))
     for part in model.modules():
         for key, value in list(part._parameters.items()):
             if value is not None and value.is_meta:
@@ -76,8 +76,10 @@ def qlora(
     return training_step(loss, adapted.parameters(), optimizer="adamw", autocast="bf16")
 
 
-def quantized(bnb: Any, part: nn.Linear, bits: int) -> nn.Module:
+def quantized(part: nn.Linear, bits: int) -> nn.Module:
     """On the GPU, quantised there as a checkpoint is when it is loaded."""
+    import bitsandbytes as bnb
+
     new: Any
     weight = torch.zeros(part.weight.shape, dtype=torch.bfloat16)  # drawn ones take minutes
     if bits == 4:

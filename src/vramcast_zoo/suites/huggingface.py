@@ -55,6 +55,18 @@ SIZES: dict[str, tuple[str, str, dict[str, object]]] = {
         "MambaConfig",
         {"vocab_size": 32000, "hidden_size": 512, "num_hidden_layers": 4},
     ),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        "Mamba2Config",
+        {
+            "vocab_size": 32000,
+            "hidden_size": 512,
+            "num_hidden_layers": 4,
+            "num_heads": 16,
+            "n_groups": 1,
+            "chunk_size": 64,
+        },
+    ),
     "opt-125m": ("OPTForCausalLM", "OPTConfig", {}),
     "pythia-160m": (
         "GPTNeoXForCausalLM",
