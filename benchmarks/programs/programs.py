@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from lists import fields, generative, kinds, language, others, own, pictures
+from lists import fields, generative, kinds, language, newer, others, own, pictures
 from lists.listed import OWN, Listed
 
 __all__ = ["OWN", "PROGRAMS", "Listed"]
 
-TABLES = (language, pictures, generative, others, kinds, fields, own)
+TABLES = (language, pictures, generative, others, kinds, fields, newer, own)
 PROGRAMS = [program for table in TABLES for program in table.PROGRAMS]

@@ -97,6 +97,19 @@ def seconds_lines() -> list[str]:
     return [SECONDS, within, _line(heads), _line(["---"] * len(heads)), *rows]
 
 
+def before_line() -> str:
+    """How many were right when they were measured for the first time."""
+    errors = [
+        error_of(one["predicted_reserved_bytes"], one["measured_reserved_bytes"])
+        for one in read_lines(HERE / "before.jsonl")
+        if one["predicted_reserved_bytes"] is not None
+    ]
+    return (
+        f"As committed before the first measurement (`before.py`): exact on {errors.count(0.0)} of "
+        f"{len(errors)}, within 1 % on {sum(abs(error) <= 1 for error in errors)}.\n"
+    )
+
+
 def error_of(predicted_bytes: int, measured_bytes: int) -> float:
     return 100 * (predicted_bytes / measured_bytes - 1)
 
@@ -127,6 +140,7 @@ def main() -> None:
         f"{len(answered)} of {len(records)} answered, {others} of them programs of other people.\n",
         f"Measured: {len(errors)}. Reserved memory is exact to the byte on {errors.count(0.0)} and "
         f"within 1 % on {sum(abs(error) <= 1 for error in errors)}.\n",
+        before_line(),
         _line(heads),
         _line(["---"] * len(heads)),
         *(row(record, measured.get(record["name"])) for record in records),

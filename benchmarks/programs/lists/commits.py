@@ -90,4 +90,10 @@ COMMITS = {
     "google-research/torchsde": "eb3a00e31cbd56176270066ed2f62c394cf6acb7",
     "lucidrains/native-sparse-attention-pytorch": "83fa271c21a0db35ef10d38d1d50aba8a09d3c69",
     "lucidrains/block-recurrent-transformer-pytorch": "9f28fcdb387d3169724b06d59ceca7024b8cb700",
+    "automl/nanoTabPFN": "6bb3ca571678752d713e3a0bfdfd0ccd3cbe7c3d",
+    "dauparas/ProteinMPNN": "8907e6671bfbfc92303b5f79c4b5e6ce47cdef57",
+    "lucidrains/transfusion-pytorch": "3dab4c2e4ff0ebad3a72f731cc103621448e321b",
+    "wouterkool/attention-learn-to-route": "c9abf41ac2f878a55b20dc7e829bc942bb999631",
+    "lululxvi/deepxde": "99b6620386d18cefb1549dddb7b7fe468cfad607",
+    "facebookresearch/EGG": "54eb11c6b4ba3d3171811378f7ad7a117fa93a97",
 }
