@@ -22,11 +22,11 @@ from steps import read_kernels
 from vramcast.forecast.timing.convolutions import (
     COMMON,
     FIXED_SECONDS,
-    base_seconds,
     directions_of,
     features,
     is_convolution,
     kind_of,
+    least_seconds,
     likeness,
 )
 from vramcast.hardware.gpus import find_gpu
@@ -130,7 +130,7 @@ def fit_convolutions() -> tuple[dict[str, list[float]], dict[str, np.ndarray], f
         ]
         inputs = np.array([features(Convolution.unpacked(w.sizes), w, H200) for _, w, _ in chosen])
         wanted = np.array(
-            [math.log((s - FIXED_SECONDS) / base_seconds(w, H200)) for _, w, s in chosen]
+            [math.log((s - FIXED_SECONDS) / sum(least_seconds(w, H200))) for _, w, s in chosen]
         )
         outside = np.array([is_left_out[network] for network, *_ in chosen])
         found = solve(inputs[~outside], wanted[~outside])

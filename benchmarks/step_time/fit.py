@@ -112,7 +112,8 @@ ADDED_IN_16_BITS = 3.0e-12
 OTHERS = (
     *("alone.jsonl", "generated.jsonl", "larger_kernels.jsonl.gz"),
     *("by_hand.jsonl", "hybrid_kernels.jsonl.gz"),
-    *("newest_kernels.jsonl.gz", "fresh_kernels.jsonl.gz"),
+    *("newest_kernels.jsonl.gz", "fresh_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
+    "norm_kernels.jsonl.gz",
 )
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
 # From a kernel's end to the next one's begin: what busy steps of unseen.py take beyond their

@@ -224,3 +224,28 @@ def enlarged(*, size: int) -> Callable[[], Any]:
 
     sizes = product((4, 16), (20, 128, 256), (FP32, BF16))
     return step_of(case for s in sizes for case in cases(*s))
+
+
+def norms_of_networks() -> Callable[[], Any]:
+    """Batch norm as networks of images have it: both layouts, all precisions."""
+    draw = random.Random(20261118)
+    sizes = (7, 7, 14, 14, 16, 28, 28, 32, 33, 50, 56, 56, 60, 65, 112, 128, 150)
+    widths = (16, 24, 32, 48, 64, 64, 96, 128, 192, 256, 320, 440, 512, 912)
+    batches = (4, 8, 12, 16, 24, 32, 64, 96, 128, 192, 256)
+
+    def case(batch: int, channels: int, size: int, dtype: torch.dtype, is_last: bool) -> None:
+        x = normal(batch, channels, size, size, dtype=dtype)
+        if is_last:
+            x = x.detach().to(memory_format=torch.channels_last).requires_grad_()
+        scale, shift = (normal(channels) for _ in range(2))
+        mean, variance = (torch.ones(channels, device="cuda") for _ in range(2))
+        both(lambda x, w, b: F.batch_norm(x, mean, variance, w, b, True), x, scale, shift)
+
+    cases: list[Case] = []
+    while len(cases) < 400:
+        batch, channels, size = map(draw.choice, (batches, widths, sizes))
+        channels *= draw.choice((1, 2, 4)) if size < 30 else 1
+        more = draw.choice((BF16, BF16, FP16, FP32)), draw.random() < 0.4
+        if 2e5 < batch * channels * size**2 < 1e8:
+            cases.append(lambda s=(batch, channels, size, *more): case(*s))
+    return step_of(cases)

@@ -1,9 +1,10 @@
 """Records convolutions and products of many shapes on a GPU: seconds of their kernels alone.
 
-    PYTHONPATH=src python benchmarks/step_time/shapes.py OUT.jsonl SECONDS [segmentation]
+    PYTHONPATH=src python benchmarks/step_time/shapes.py OUT.jsonl SECONDS [segmentation|settings]
 
 It takes shapes in a random order until the seconds are over, or only those of groups and of
-segmentation. A line has everything that was called
+segmentation, or layers of networks in the settings that fewer of them have: channels last, fp16,
+fp32 without TF32. A line has everything that was called
 and, for each direction, the median seconds of its kernels. shapes_joined.py makes lines for fit.py.
 """
 
@@ -17,6 +18,7 @@ import random
 import statistics
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ LAYERS = Path(__file__).parents[1] / "convolutions" / "layers.json.gz"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 REPEATED, AT_ONCE = 3, 24
-WIDTHS_OF_GROUPS = (8, 16, 16, 24, 24, 28, 32, 40, 48, 56, 64, 84, 112, 120, 168, 232)
+WIDTHS_OF_GROUPS = (4, 4, 8, 8, 16, 16, 24, 24, 28, 32, 40, 48, 56, 64, 84, 112, 120, 168, 232)
 MOST_ELEMENTS, MOST_FLOPS, LEAST_FLOPS = 1 << 28, 3e12, 1e8
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
@@ -43,6 +45,20 @@ def of_networks(draw: random.Random) -> Case:
     dtype, last = draw.choices(settings, (4, 3, 4, 2, 1))[0]
     batch = draw.choice((8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384))
     return {**layer, "batch": batch, "dtype": dtype, "last": last and len(layer["x"]) > 2}
+
+
+def of_settings(draw: random.Random) -> Case:
+    """Every network as often as the others, whatever number of layers it has."""
+    layer = draw.choice(of_networks.by_network[draw.choice(list(of_networks.by_network))])
+    settings = (
+        *(("bf16", True, True), ("bf16", False, True), ("fp16", True, True), ("fp16", False, True)),
+        *(("fp32", True, True), ("fp32", False, True), ("fp32", True, False)),
+        ("fp32", False, False),
+    )
+    dtype, last, is_tf32 = draw.choices(settings, (5, 2, 2, 1, 5, 2, 3, 4))[0]
+    batch = draw.choice((4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 160, 192, 256))
+    last = last and len(layer["x"]) > 2
+    return {**layer, "batch": batch, "dtype": dtype, "last": last, "tf32": is_tf32}
 
 
 def of_sound(draw: random.Random) -> Case:
@@ -108,7 +124,8 @@ def of_segmentation(draw: random.Random) -> Case:
     size = draw.choice((24, 28, 32, 33, 40, 41, 48, 60, 64, 65, 66, 80, 97, 129))
     dilation = draw.choice((1, 2, 2, 2, 4, 4, 6, 12, 18, 24, 36))
     case = _plain(draw, (inside, size, size), (outside, inside, 3, 3), 1, dilation, dilation)
-    dtype, last = draw.choices((("bf16", False), ("fp32", False), ("bf16", True)), (4, 3, 2))[0]
+    kinds = (("bf16", False), ("fp32", False), ("bf16", True), ("fp32", True))
+    dtype, last = draw.choices(kinds, (4, 3, 2, 2))[0]
     return case | {"dtype": dtype, "last": last, "batch": draw.choice((2, 4, 6, 8, 12, 16, 24, 32))}
 
 
@@ -140,9 +157,14 @@ def products(draw: random.Random) -> Case:
     return {"product": [rows, outside, inside], "dtype": dtype}
 
 
+def choose_tf32(case: Case) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = case["dtype"] == "tf32"
+    torch.backends.cudnn.allow_tf32 = case.get("tf32", True)
+
+
 def calls_of(case: Case) -> list[Callable[[], Any]]:
     """One for each direction."""
-    torch.backends.cuda.matmul.allow_tf32 = case["dtype"] == "tf32"
+    choose_tf32(case)
     dtype = DTYPES.get(case["dtype"], torch.float32)
     if "product" in case:
         rows, outside, inside = case["product"]
@@ -199,7 +221,7 @@ def recorded(cases: list[Case]) -> Iterator[Case]:
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if HAS_GPU else [])]
     with profile(activities=activities) as recording:
         for number, (case, calls) in enumerate(ready):
-            torch.backends.cuda.matmul.allow_tf32 = case["dtype"] == "tf32"
+            choose_tf32(case)
             for direction, call in zip(DIRECTIONS, calls):
                 for _ in range(REPEATED):
                     with record_function(f"case {number} {direction}"):
@@ -231,7 +253,10 @@ def seconds_of(events: list[Any]) -> dict[str, list[float]]:
 
 FAMILIES = (of_networks, of_sound, of_volumes, of_dilations, of_positions, products)
 SHARES = (12, 2, 3, 2, 1, 3)
-CHOSEN = {"segmentation": ((of_groups, of_segmentation), (3, 2))}
+CHOSEN = {
+    "segmentation": ((of_groups, of_segmentation), (3, 2)),
+    "settings": ((of_settings, of_groups, of_segmentation), (8, 2, 1)),
+}
 
 
 def main() -> None:
@@ -239,7 +264,12 @@ def main() -> None:
     families, shares = CHOSEN[sys.argv[3]] if len(sys.argv) > 3 else (FAMILIES, SHARES)
     with gzip.open(LAYERS, "rt") as file:
         of_networks.layers = json.load(file)["layers"]
-    draw, started = random.Random(20261117), time.monotonic()
+    of_networks.by_network = defaultdict(list)
+    for layer in of_networks.layers:
+        if layer["network"] != "random":
+            of_networks.by_network[layer["network"]].append(layer)
+    started = time.monotonic()
+    draw = random.Random(int(started))  # others in every call
     with open(out, "w") as file:
         while time.monotonic() - started < most_seconds:
             cases: list[Case] = []

@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vramcast.tracing.work import OperatorWork
+from vramcast.tracing.work import STRIDED, OperatorWork
 
 HERE = Path(__file__).parent
 
@@ -25,6 +25,19 @@ class Step(NamedTuple):
         return math.exp(statistics.fmean(map(math.log, self.medians.values())))
 
 
+def with_samples(work: OperatorWork) -> OperatorWork:
+    """What was simulated before batch norm told samples, positions and channels last: as one large
+    sample. Of cuDNN's only its own layout is taken to be there."""
+    is_last, samples, _, channels = work.sizes
+    if "batch_norm" not in work.operator or samples or not channels:
+        return work
+    is_last = int("native" in work.operator and work.access == STRIDED)
+    tensors = 3 if work.operator.endswith("backward") else 2
+    size = 2 if work.precision in ("bf16", "fp16") else 4
+    positions = round(work.num_bytes / (tensors * size * channels))
+    return work._replace(sizes=(is_last, 1, positions, channels))
+
+
 def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
     """Each with its median seconds, and how often it was seen."""
     kernels = []
@@ -32,13 +45,13 @@ def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
         for line in file:
             operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
             work = OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access)
-            kernels.append((work, seconds, count))
+            kernels.append((with_samples(work), seconds, count))
     return kernels
 
 
 def works_of(record: dict[str, Any]) -> list[OperatorWork]:
     """In the order in which the step calls them."""
-    works = [OperatorWork(*f[:4], tuple(f[4]), *f[5:]) for f in record["works"]]
+    works = [with_samples(OperatorWork(*f[:4], tuple(f[4]), *f[5:])) for f in record["works"]]
     return [works[index] for index in record["order"]]
 
 

@@ -7,7 +7,7 @@ from vramcast.allocator.model import PRIVATE
 from vramcast.allocator.replay import EMPTY_CACHE, Replay, replay
 from vramcast.forecast.budget import Budget
 from vramcast.records.compiled import Compilation, Recompilation
-from vramcast.tracing.trace import SimulatedRun
+from vramcast.tracing.trace import SimulatedRun, made_and_freed
 
 
 def compilation(
@@ -40,20 +40,17 @@ def _cached_bytes(trace: SimulatedRun, budget: Budget) -> int:
 def _is_of_compiling(trace: SimulatedRun) -> NDArray[np.bool_]:
     """Whether each event makes or frees a tensor that was alive only while something was
     compiled."""
-    events, num_tensors = trace.events, len(trace.sizes)
-    made_at = np.full(num_tensors + 2, len(events))
-    freed_at = made_at.copy()
-    is_free = (events < 0) & (events != EMPTY_CACHE)
-    made_at[events[events > 0]] = np.flatnonzero(events > 0)
-    freed_at[-events[is_free]] = np.flatnonzero(is_free)
-    is_gone = np.zeros(num_tensors + 2, bool)
+    made_at, freed_at = made_and_freed(trace.events, len(trace.sizes) + 1)
+    is_gone = np.zeros(len(made_at) + 1, bool)
     assert trace.compilations
     for begin, end in trace.compilations.spans:
-        is_gone[begin:end] |= freed_at[begin:end] < made_at[end]
-    is_tensor = (events > 0) | is_free
-    found = np.zeros(len(events), bool)
-    found[is_tensor] = is_gone[np.abs(events[is_tensor])]
-    return found
+        is_gone[begin:end] |= freed_at[begin - 1 : end - 1] < made_at[end - 1]
+    return is_gone[_numbers(trace.events)]
+
+
+def _numbers(events: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of their allocations; of others 0."""
+    return np.where(events == EMPTY_CACHE, 0, np.abs(events))
 
 
 def private_bytes(
@@ -64,9 +61,8 @@ def private_bytes(
     if not (streams >= PRIVATE).any():
         return 0
     is_private = np.append(False, streams >= PRIVATE)
-    numbers = np.where(trace.events == EMPTY_CACHE, 0, np.abs(trace.events))
     # No other pool has a part in what these reserve.
-    events = np.where(is_private[numbers], trace.events, 0)
+    events = np.where(is_private[_numbers(trace.events)], trace.events, 0)
     pools = replay(events, trace.sizes, budget.settings, keys=trace.streams)
     alive_bytes = int(shown.block_bytes[alive - 1][is_private[alive]].sum())
     return pools.peak_reserved_bytes - alive_bytes

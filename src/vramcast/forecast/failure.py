@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from vramcast.allocator.compiled import rounded_bytes
 from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.step_memory import step_around
 from vramcast.records.prediction import FailedAllocation, LargeTensor, MemoryGrowth, PhaseName
-from vramcast.tracing.trace import SimulatedRun, bytes_by_event, rounded_bytes
+from vramcast.tracing.trace import SimulatedRun, bytes_by_event
 
 NUM_ALIVE = NUM_GROWING = 5
 # Settings that may let through what fragmentation stops.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vramcast.downsampling import downsample
-from vramcast.tracing.trace import Labels, bytes_by_event
+from vramcast.tracing.trace import Labels, bytes_by_event, made_and_freed
 
 # A page with so many stays small, and each can still be pointed at.
 MOST_BY_AREA = 300
@@ -32,7 +32,7 @@ def large_allocations(
 ) -> Lives:
     """Those with the most bytes times events in the step, the largest at its peak and of it all."""
     begin, end = step
-    made, freed = _made_and_freed(events, len(block_bytes))
+    made, freed = made_and_freed(events, len(block_bytes))
     alive_events = np.minimum(freed, end) - np.maximum(made, begin)
     alive = np.flatnonzero(alive_events > 0)
     sizes = block_bytes[alive]
@@ -49,16 +49,6 @@ def large_allocations(
         freed=[int(freed[index]) if freed[index] < len(events) else None for index in ordered],
         rest=_rest(events, block_bytes, categories, ordered, step, peak),
     )
-
-
-def _made_and_freed(events: Numbers, num_allocations: int) -> tuple[Numbers, Numbers]:
-    """The event of each allocation; behind the last one where there is none."""
-    made = np.full(num_allocations, len(events))
-    freed = np.full(num_allocations, len(events))
-    is_made, is_freed = events > 0, (events < 0) & (events >= -num_allocations)
-    made[events[is_made] - 1] = np.flatnonzero(is_made)
-    freed[-events[is_freed] - 1] = np.flatnonzero(is_freed)
-    return made, freed
 
 
 def _largest(numbers: Numbers, values: Numbers, most: int) -> list[int]:

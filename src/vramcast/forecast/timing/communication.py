@@ -2,9 +2,8 @@
 and the data sheets of what connects them."""
 
 import math
+from operator import add
 from typing import NamedTuple
-
-import numpy as np
 
 from vramcast.hardware.links import Fabric
 from vramcast.records.prediction import Collective, Communication
@@ -109,13 +108,12 @@ def communication_of(
     works: Works, fabric: Fabric, seconds: float, alone_seconds: float
 ) -> Communication:
     """Of a step that takes `alone_seconds` where it takes no time."""
-    counts = np.bincount(works.codes, minlength=len(works.distinct)).tolist()
     found: dict[tuple[str, int, int], list[float]] = {}
-    for work, count in zip(works.distinct, counts, strict=True):
+    for work in works:
         if is_collective(work) and work.sizes[0] > 1:
             sums = found.setdefault((kind_of(work), *group_of(work)), [0, 0.0, 0.0])
             own = 1, sent_bytes(work), collective_seconds(work, fabric)
-            sums[:] = [total + count * each for total, each in zip(sums, own, strict=True)]
+            sums[:] = map(add, sums, own)
     collectives = [
         Collective(
             operation=kind,

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from vramcast.forecast.timing.communication import COLLECTIVE
 from vramcast.forecast.timing.convolutions import (
-    base_seconds,
     convolution_seconds,
     is_convolution,
+    least_seconds,
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.rates import peak_flops
@@ -86,9 +86,8 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return min(in_tiles, vector_time(work, gpu, rates.products[VECTOR]))
     if rates.convolutions and is_convolution(work):
         seconds = convolution_seconds(work, gpu, rates.convolutions)
-        arithmetic = work.flops / peak_flops(gpu, work.precision)
-        is_arithmetic = 2 * arithmetic > base_seconds(work, gpu)
-        return KernelTime(seconds, seconds if is_arithmetic else 0.0)
+        arithmetic, memory = least_seconds(work, gpu)
+        return KernelTime(seconds, seconds if arithmetic > memory else 0.0)
     if is_factorization(work):
         return KernelTime(factorization_seconds(work, gpu), 0.0)
     if work.flops > 0 or GENERATED in work.operator:
@@ -195,7 +194,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     fixed, of_peak, of_bandwidth = known
     compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    return KernelTime(fixed + compute + memory, compute if compute > memory else 0.0)
+    return KernelTime(fixed + compute + memory, compute)
 
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
@@ -256,6 +255,16 @@ def _units(work: OperatorWork, gpu: Gpu) -> int:
     return 0 if blocks < gpu.num_multiprocessors // 2 else rows
 
 
+def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
+    """Normalization.cuh: a channel has 512 threads, in rows as wide as its positions."""
+    is_across, samples, positions, _ = work.sizes
+    if "batch_norm" not in work.operator or is_across:
+        return work.num_bytes / units
+    width = min(512, max(32, 1 << (positions - 1).bit_length()))
+    rounds = math.ceil(units / (4 * gpu.num_multiprocessors))
+    return rounds * math.ceil(positions / width) * math.ceil(samples * width / 512)
+
+
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     known = _own_rate(work, rates)
     slower = 1.0 if known or work.is_known else CUSTOM_SLOWER
@@ -274,6 +283,6 @@ def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> floa
     seconds = moved / (gpu.bandwidth_bytes_per_second * reached)
     units = _units(work, gpu)
     if of_units and units:  # read after read, of a cache or of memory
-        chain = work.num_bytes / units * of_units[1] * (1 + MISSED * too_large)
+        chain = _reads(work, gpu, units) * of_units[1] * (1 + MISSED * too_large)
         seconds = max(seconds, units * of_units[0], chain)
     return fixed + seconds

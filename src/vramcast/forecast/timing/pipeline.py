@@ -2,6 +2,7 @@
 for the other only where it must."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -23,7 +24,12 @@ from vramcast.forecast.timing.kernels import (
 )
 from vramcast.forecast.timing.power import clock_of
 from vramcast.forecast.timing.rates import peak_flops, rates_here
-from vramcast.forecast.timing.streams import has_streams, period_of_streams
+from vramcast.forecast.timing.streams import (
+    QUEUE_LENGTH,
+    REPETITIONS,
+    has_streams,
+    period_of_streams,
+)
 from vramcast.hardware.gpus import Gpu
 from vramcast.hardware.links import Fabric
 from vramcast.records.calibration import Rates
@@ -38,8 +44,6 @@ _WAITS = (
 SYNCHRONIZE = "vramcast::synchronize"
 WAITS = frozenset((SYNCHRONIZE, *(f"aten::{name}" for name in _WAITS)))
 MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
-REPETITIONS = 3  # by then both sides have found their pace
-QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
 # A step that may be this much longer than the GPU's work waits for the host.
 LAUNCH_BOUND = 1.05
 WITHIN_90_PERCENT = 1.645  # standard deviations
@@ -57,16 +61,19 @@ def forecast_step(
     works = Works.of(done)
     kernel_seconds = works.each(lambda work: kernel_time(work, gpu, rates).seconds)
     by_compute = works.each(lambda work: _seconds_of_arithmetic(kernel_time(work, gpu, rates)))
-    between = works.each(lambda work: _between_gpus(work, fabric))
+    between = works.each(
+        lambda work: collective_seconds(work, fabric) if fabric and is_collective(work) else 0.0
+    )
     costs = host_costs(works, num_python_calls, rates)
     if rates.power:
         seconds = period_seconds(works, kernel_seconds + between, costs, rates)
         clock = clock_of(works, _sum(by_compute), seconds, gpu, rates.power)
-        kernel_seconds = kernel_seconds + by_compute * (1 / clock - 1)
-        by_compute = by_compute / clock
+        kernel_seconds += by_compute * (1 / clock - 1)
+        by_compute /= clock
     device_seconds = _sum(kernel_seconds)
-    is_other_gpu = gpu.full_name != rates.gpu
-    device_factor = device_factor_of(works, kernel_seconds, rates, is_other_gpu=is_other_gpu)
+    device_factor = device_factor_of(
+        works, kernel_seconds, rates, is_other_gpu=gpu.full_name != rates.gpu
+    )
     host_factor = math.exp(WITHIN_90_PERCENT * rates.spread.get("host", 0.0))
 
     def period(device: float = 1.0, host: float = 1.0, alone: bool = False) -> float:
@@ -100,10 +107,6 @@ def num_evaluations(works: Works) -> int:
     return max(1, int(works.each(lambda work: work.operator == EVALUATION).sum()))
 
 
-def _between_gpus(work: OperatorWork, fabric: Fabric | None) -> float:
-    return collective_seconds(work, fabric) if fabric and is_collective(work) else 0.0
-
-
 def _sum(numbers: NDArray[np.float64]) -> float:
     """In Python's order, which numpy's own sum has not."""
     return float(numbers.cumsum()[-1]) if len(numbers) else 0.0
@@ -121,14 +124,12 @@ def device_factor_of(
     Errors of kernels of one operator are alike, those of different operators are not. Those of
     kernels that torch.compile has written are: one rate is assumed for all.
     """
-    groups: dict[tuple[str, str], int] = {}
-    group_of = [groups.setdefault(_like(work), len(groups)) for work in works.distinct]
-    kinds = [works.distinct[group_of.index(number)] for number in groups.values()]
-    seconds = np.bincount(np.array(group_of, np.int64)[works.codes], kernel_seconds, len(groups))
-    total = sum(seconds.tolist()) or 1.0
-    spreads = [rates.spread.get(kernel_class(work, rates), 0.0) for work in kinds]
-    parts = zip(seconds.tolist(), spreads, strict=True)
-    variance = sum((own / total * spread) ** 2 for own, spread in parts)
+    sums = np.bincount(works.codes, kernel_seconds, len(works.distinct)).tolist()
+    total = sum(sums) or 1.0
+    parts: dict[tuple[str, str], float] = defaultdict(float)
+    for work, own in zip(works.distinct, sums, strict=True):
+        parts[_like(work)] += own / total * rates.spread.get(kernel_class(work, rates), 0.0)
+    variance = sum(part**2 for part in parts.values())
     common = ("all", "other_gpu") if is_other_gpu else ("all",)
     variance += sum(rates.spread.get(kind, 0.0) ** 2 for kind in common)
     return math.exp(WITHIN_90_PERCENT * math.sqrt(variance))
@@ -152,23 +153,14 @@ def period_seconds(
     `costs` are the host's. The factors make one side slower than known, or faster.
     """
     waiting = works.each(waits).astype(bool)
-    latency, gap, wait = rates.host["latency"], rates.host["gap"], rates.host["wait"]
+    reals = rates.host["latency"], rates.host["gap"], rates.host["wait"]
     if not has_streams(works):
-        reals = latency, gap, wait, device_factor, host_factor
-        sizes = REPETITIONS, QUEUE_LENGTH
-        found = compiled.step_period(costs, kernel_seconds, waiting, *sizes, *reals)
+        more = REPETITIONS, QUEUE_LENGTH, *reals, device_factor, host_factor
+        found = compiled.step_period(costs, kernel_seconds, waiting, *more)
         if found is not None:
             return found
     return period_of_streams(
-        works,
-        kernel_seconds * device_factor,
-        costs * host_factor,
-        waiting,
-        repetitions=REPETITIONS,
-        queue_length=QUEUE_LENGTH,
-        latency=latency,
-        gap=gap,
-        wait=wait,
+        works, kernel_seconds * device_factor, costs * host_factor, waiting, reals
     )
 
 
@@ -201,11 +193,10 @@ def waits(work: OperatorWork) -> bool:
 
 def main_precision(works: Works) -> str:
     """In which most of the arithmetic is done."""
-    flops = {work.precision: 0.0 for work in works.distinct}
-    counts = np.bincount(works.codes, minlength=len(works.distinct)).tolist()
-    for work, count in zip(works.distinct, counts, strict=True):
-        flops[work.precision] += count * work.flops
-    return max(flops, key=lambda precision: flops[precision], default="fp32")
+    flops: dict[str, float] = defaultdict(float)
+    for work in works:
+        flops[work.precision] += work.flops
+    return max(flops, key=flops.__getitem__, default="fp32")
 
 
 def _seconds_of_arithmetic(kernel: KernelTime) -> float:

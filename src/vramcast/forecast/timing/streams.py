@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from vramcast.forecast.timing.communication import WAIT
 from vramcast.tracing.work import Works
 
+REPETITIONS = 3  # by then both sides have found their pace
+QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
+
 
 def has_streams(works: Works) -> bool:
     return any(work.stream or work.operator == WAIT for work in works.distinct)
@@ -39,24 +42,20 @@ def period_of_streams(
     seconds: NDArray[np.float64],
     costs: NDArray[np.float64],
     waiting: NDArray[np.bool_],
-    *,
-    repetitions: int,
-    queue_length: int,
-    latency: float,
-    gap: float,
-    wait: float,
+    reals: tuple[float, float, float],
 ) -> float:
     """As pipeline.period_seconds, of several streams."""
+    latency, gap, wait = reals
     streams: dict[int, _Stream] = defaultdict(_Stream)
     ends: dict[int, deque[float]] = defaultdict(
-        lambda: deque([0.0] * queue_length, maxlen=queue_length)
+        lambda: deque([0.0] * QUEUE_LENGTH, maxlen=QUEUE_LENGTH)
     )
     listed = list(
         zip(works.codes.tolist(), seconds.tolist(), costs.tolist(), waiting.tolist(), strict=True)
     )
     host = before = last = 0.0
     number = 0
-    for _ in range(repetitions):
+    for _ in range(REPETITIONS):
         for code, own, cost, must_wait in listed:
             work = works.distinct[code]
             stream = streams[work.stream]
