@@ -67,10 +67,10 @@ MOST_LINES = 400
 # The goal was 95,000; the simulated GPU has since learnt to meet any program, vramcast to take
 # launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, and to ask
 # cuDNN and Triton's compiler, to time kernels by rows, channels and groups, not to run again what
-# an evaluation repeats, to draw the random numbers of a GPU, to take what cuSOLVER takes, and to
-# stand in for flash-attn 3.
+# an evaluation repeats, to draw the random numbers of a GPU, to take what cuSOLVER takes, to
+# stand in for flash-attn 3, and to take what rarer operators take beside their results.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 192_494
+MOST_WORDS = 193_445
 MOST_FILES_AT_THE_ROOT = 6
 
 

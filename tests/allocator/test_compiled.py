@@ -65,7 +65,10 @@ def run(seed: int) -> dict[str, Any]:
         "sizes": np.array(sizes, np.int64),
         "keys": np.array(keys, np.int64),
         "held_until": held,
-        "starts": Starts(*(pick.choice([0, len(events) // part]) for part in (4, 3, 5, 2, 3))),
+        "starts": Starts(
+            *(pick.choice([0, len(events) // part]) for part in (4, 3, 5, 2, 3)),
+            cublas_bytes=pick.choice([0, 128 << 10, 32 * MIB, 64 * MIB]),
+        ),
     }
 
 

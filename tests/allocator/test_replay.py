@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from vramcast.allocator.addresses import Starts
+from vramcast.allocator.addresses import AddressSpace, Starts
 from vramcast.allocator.replay import EMPTY_CACHE, live_at, replay
 from vramcast.allocator.settings import AllocatorSettings
 
@@ -32,6 +32,15 @@ def test_what_was_taken_before_the_first_kernel_lies_above() -> None:
     before = [6, 7, *events[1:]]  # a copy, and the first kernel's result
     small = [1, *sizes[1:], 6 * MIB, 512]
     assert replay(before, small, starts=Starts(kernel=1)).peak_reserved_bytes == 60 * MIB
+
+
+def test_between_segments_is_what_cublas_takes_for_itself_when_it_starts() -> None:
+    """64 MiB on an H200, or what CUBLAS_WORKSPACE_CONFIG says: seen in calls of its driver."""
+    for own_bytes in (Starts().cublas_bytes, 32 * MIB):
+        space = AddressSpace()
+        before = space.take(20 * MIB)
+        space.start_cublas(own_bytes)
+        assert space.take(32 * MIB) - before == 20 * MIB + own_bytes
 
 
 def test_nccl_fills_the_gaps_between_segments_when_it_starts() -> None:

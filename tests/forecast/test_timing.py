@@ -137,11 +137,13 @@ def test_many_short_rows_take_longer_than_few_long_ones_with_the_same_bytes() ->
 
 
 def test_few_channels_leave_most_of_the_gpu_idle() -> None:
-    few, many = (
-        OperatorWork("aten::native_batch_norm", 15, 0.0, 1e8, (0, 0, 0, channels), 0, PLAIN)
-        for channels in (16, 512)
+    few, many, odd = (
+        OperatorWork("aten::native_batch_norm", 15, 0.0, 1e8, (0, *sizes), 0, PLAIN)
+        for sizes in ((64, 24_414, 16), (64, 763, 512), (24_038, 65, 16))
     )
     assert seconds(few) > 3 * seconds(many)
+    # 65 positions have rows of 128 threads
+    assert seconds(odd) > 1.5 * seconds(few)
 
 
 def test_a_product_with_a_vector_is_not_cut_into_tiles() -> None:

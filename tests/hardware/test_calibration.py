@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vramcast
-from vramcast.errors import UsageError
+from vramcast.errors import EnvironmentProblem, UsageError
 from vramcast.hardware.calibration import table
 from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import find_gpu
+from vramcast.predicting.calibrate import calibrate_host
+from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.records.calibration import Calibration, HostSpeed
 
 H200 = find_gpu("h200")
@@ -152,3 +154,15 @@ def test_a_host_is_measured_without_a_gpu_and_kept(tmp_path: Path) -> None:
     speed, path = vramcast.calibrate_host(out=tmp_path)
     assert path == tmp_path / "host.json" and HostSpeed.from_file(path) == speed
     assert 0 < speed.step_seconds < 1
+
+
+def test_a_host_that_was_not_measured_is_not_asked_for_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def end(*_: object, **__: object) -> None:
+        raise TaskFailed(FailureKind.KILLED, "The process was ended by SIGKILL.")
+
+    monkeypatch.setattr("vramcast.predicting.calibrate.ask", end)
+    with pytest.raises(EnvironmentProblem, match="SIGKILL") as error:
+        calibrate_host(out=tmp_path)
+    assert "Run it again" in error.value.advice and "GPU" not in error.value.advice

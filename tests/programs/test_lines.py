@@ -13,6 +13,7 @@ import vramcast
 from vramcast.errors import WorkloadError
 from vramcast.processes.progress import Progress
 from vramcast.records.prediction import PhaseName, Prediction
+from vramcast.reporting.prediction import _phases
 
 SMALL = Path(__file__).parent / "small"
 EPOCHS, LOOPS = SMALL / "epochs.py", SMALL / "loops.py"
@@ -193,8 +194,10 @@ def test_several_batch_sizes_are_each_run_for_so_many_steps(tmp_path: Path) -> N
         assert other.peak_allocated_bytes - one.peak_allocated_bytes == 2 * 2**20
 
 
-def test_what_was_not_seen_is_said() -> None:
-    notes = predict(LOOPS, "loop")[0].notes
+def test_what_was_not_seen_is_said_and_what_was_seen_is_shown() -> None:
+    found = predict(LOOPS, "loop")[0]
+    assert "build" in (shown := str(_phases(found))) and "decides" in shown
+    notes = found.notes
     assert any(note.startswith("evaluation was not seen") for note in notes)
     assert any(note.startswith("saving was not seen") for note in notes)
 
@@ -224,6 +227,13 @@ def test_what_is_no_training_has_one_message(kind: str, message: str, advice: st
     with pytest.raises(WorkloadError) as error:
         predict(LOOPS, kind)
     assert message in error.value.message and advice in error.value.advice
+
+
+def test_of_a_crash_the_programs_own_lines_are_shown(folder: Path) -> None:
+    output = Output()
+    with pytest.raises(WorkloadError, match="ended by SIGSEGV"):
+        vramcast.predict(["python", str(LOOPS), "crashes"], gpu="h200", progress=output)
+    assert "loops.py" in output.text and "vramcast/programs/running.py" not in output.text
 
 
 def test_a_program_that_is_no_python_is_named(folder: Path) -> None:

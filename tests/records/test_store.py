@@ -304,3 +304,9 @@ def test_a_line_with_half_a_character_is_passed_over_like_every_line_that_cannot
     path = tmp_path / "rows.jsonl"
     path.write_text('{"row": "a"}\n{"row": "\\ud800"}\n{"row": \n{"row": "b"}\n')
     assert [line["row"] for line in read_lines(path)] == ["a", "b"]
+
+
+def test_a_folder_with_nothing_but_what_a_killed_writer_left_is_new(tmp_path: Path) -> None:
+    (tmp_path / store.unfinished_name()).write_text("ha")
+    assert store.new_folder(tmp_path, force=False) == tmp_path
+    assert not any(tmp_path.iterdir())

@@ -61,6 +61,27 @@ def a_mask_of_random_numbers_picks_as_many_as_they_say() -> None:
     assert abs(len((shuffled < 0.15).nonzero()) - 0.15 * 256 * 512) < 100, "not computed"
 
 
+def what_a_mask_left_out_is_not_picked() -> None:
+    """Programs that build a tour or a sequence check it: attention-learn-to-route does."""
+    model, places = torch.nn.Linear(16, 20).cuda(), torch.arange(20, device="cuda").expand(64, 20)
+    picks = {
+        "max": lambda shares: shares.max(1).indices,
+        "argmax": lambda shares: shares.argmax(1),
+        "multinomial": lambda shares: shares.multinomial(1).squeeze(1),
+        "topk": lambda shares: shares.topk(1).indices.squeeze(1),
+    }
+    for name, pick in picks.items():
+        left_out = (places > 2) & (places < 19)
+        scores = model(torch.randn(64, 16, device="cuda"))
+        by_bool = scores.masked_fill(left_out, -torch.inf)
+        scores[left_out.byte()] = -torch.inf
+        for kept in (by_bool, scores):
+            for shares in ((kept / 1.5).log_softmax(1).exp(), kept.softmax(1)):
+                picked = pick(shares)
+                assert not left_out.gather(1, picked[:, None]).any(), name
+                assert len(picked.unique()) > 1, name
+
+
 def a_checkpointed_part_draws_the_same_numbers_again() -> None:
     drawn = []
 

@@ -80,6 +80,16 @@ def a_number_that_half_precision_cannot_hold_is_an_error() -> None:
     half.masked_fill(half > 0, float("-inf")).fill_(-1e4)
 
 
+def a_mask_of_bytes_is_an_error() -> None:
+    gpu = HOST.cuda()
+    mask = torch.ones_like(gpu, dtype=torch.uint8)
+    for fill in (gpu.masked_fill, gpu.masked_fill_):
+        assert "masked_fill only supports boolean masks, but got dtype Byte" in _error(
+            lambda fill=fill: fill(mask, 0.0)
+        )
+    gpu.masked_fill(mask.bool(), 0.0)
+
+
 def a_large_mask_of_which_nothing_is_padded_is_known() -> None:
     """Longformer and LED look whether a token attends to all others."""
     mask = torch.ones(8, 512, device="cuda", dtype=torch.long)

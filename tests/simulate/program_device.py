@@ -21,15 +21,15 @@ KIB = 1 << 10
 
 def taken_by(run: Callable[[], object]) -> list[int]:
     """Bytes that it allocates and, negative, frees; what it returns is kept for the while."""
-    before = len(SESSION.device.events())
+    before = SESSION.device.num("events")
     kept = run()
-    events, allocations = SESSION.device.events()[before:], SESSION.device.allocations()
+    events, allocations = SESSION.device.events(before), SESSION.device.allocations()
     del kept
     return [allocations[abs(e) - 1].num_bytes * (1 if e > 0 else -1) for e in events]
 
 
 def live_bytes() -> int:
-    return SESSION.device.allocated_bytes()
+    return int(SESSION.device.library.vramcast_allocated())
 
 
 def run_programs() -> None:

@@ -29,9 +29,9 @@ from vramcast.simulate.session import Session  # noqa: E402
 
 
 def events_of(run: object) -> list[int]:
-    before = len(DEVICE.events())
+    before = DEVICE.num("events")
     run()  # type: ignore[operator]
-    events = DEVICE.events()[before:]
+    events = DEVICE.events(before)
     allocations = DEVICE.allocations()
     mine = {event for event in events if event > 0}
     return [

@@ -35,9 +35,9 @@ GEOMETRY = ("stride", "padding", "dilation", "transposed", "output_padding", "gr
 
 def events_of(call: Callable[[], Any]) -> list[int]:
     """Sizes taken, and given back before the call ended; 0 empties the cache."""
-    before = len(DEVICE.events())
+    before = DEVICE.num("events")
     result = call()
-    events, allocations = DEVICE.events()[before:], DEVICE.allocations()
+    events, allocations = DEVICE.events(before), DEVICE.allocations()
     del result
     sizes = []
     for event in events:

@@ -30,6 +30,8 @@ CAPTURED = """
 import torch
 
 def build(*, replays: int = 1):
+    model = torch.nn.Linear(8, 8).cuda()
+    torch.optim.SGD(model.parameters()).step()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         assert torch.cuda.is_current_stream_capturing()
@@ -124,6 +126,51 @@ def test_the_memory_of_a_graph_is_not_used_by_others(tmp_path: Path) -> None:
     assert once.step is not None and often.step is not None
     assert often.peak_reserved_bytes == once.peak_reserved_bytes
     assert often.step.moved_bytes > 90 * once.step.moved_bytes / 2
+    assert once.num_parameters == 8 * 8 + 8  # though only the graph is left of the model
+
+
+FOUR_BITS = """
+import torch
+
+def build():
+    x = torch.ones(64, 1024, dtype=torch.bfloat16, device="cuda")
+    weights = torch.ones(2048, 512, dtype=torch.uint8, device="cuda")
+    packed = torch._convert_weight_to_int4pack(weights, 8)
+    scales = torch.ones(8, 2048, 2, dtype=torch.bfloat16, device="cuda")
+
+    def step():
+        found = torch._weight_int4pack_mm(x, packed, 128, scales)
+        assert found.shape == (64, 2048) and found.dtype == x.dtype
+        return found
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_weights_of_four_bits_are_multiplied(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(FOUR_BITS)
+    vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+
+
+WARNED = """
+import warnings
+import torch
+import torch._decomp
+
+def build():
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        torch.has_cuda
+    assert found[0].filename == __file__, found[0].filename
+    return lambda: torch.ones(1, device="cuda")
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_torch_warns_of_who_used_what_is_old(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(WARNED)
+    vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
 
 
 WARMED_UP = """

@@ -36,16 +36,19 @@ SHAPES = ("x", "weight", "y", "stride", "padding")
 KINDS = ("forward", "data", "weight")
 
 asked = pytest.mark.skipif(installed() is None, reason="nvidia-cudnn-cu13 is not installed")
-is_recorded = (library.version() or 0) // 100 in (919, 920)
-as_recorded = pytest.mark.skipif(
-    not is_recorded, reason="the recordings are of cuDNN 9.19: 9.24 and 9.26 choose other kernels"
-)
+as_recorded = pytest.mark.usefixtures("recorded_version")
 
 
 @pytest.fixture(autouse=True)
 def substitute() -> None:
-    """What stands for cuBLAS is compiled with the simulated GPU."""
+    """What stands for cuBLAS is compiled with the simulated GPU; cuDNN is opened after that."""
     build()
+
+
+@pytest.fixture
+def recorded_version(substitute: None) -> None:
+    if (library.version() or 0) // 100 not in (919, 920):
+        pytest.skip("the recordings are of cuDNN 9.19: 9.24 and 9.26 choose other kernels")
 
 
 def convolution(**changes: Any) -> Convolution:

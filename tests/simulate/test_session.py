@@ -107,6 +107,8 @@ def test_a_file_is_imported_with_the_gpu_and_what_it_puts_there_is_counted(tmp_p
 
 
 PROGRAM = """
+import os
+
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate import device
 from vramcast.simulate.session import Session
@@ -114,23 +116,26 @@ from vramcast.simulate.session import Session
 session = Session(device.Device(), find_gpu("h200"))
 import torch
 
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":16:8"  # as programs do that want to be repeatable
 with session.recording() as recording:
     weight = torch.zeros(1024, 1024).cuda().requires_grad_()
     for _ in range(2):
         recording.mark_step()
         (weight * 2).sum().backward()
+    _ = weight.detach()[:8, :8] @ weight.detach()[:8, :8]
     trace = recording.describe()
 print(trace.events.tolist().count(0), [size for size in trace.sizes.tolist() if size == 4 << 20])
 print(trace.allocation(trace.events[trace.starts.kernel]).op.partition(".")[0])
+print(trace.starts.cublas_bytes, trace.sizes.tolist().count(128 << 10))
 """
 
 
 def test_any_program_can_be_recorded_with_a_mark_for_each_step() -> None:
     """4 MiB each: the weight, and in both steps the product and the weight's gradient. The weight
-    is a copy, and the first kernel multiplies it."""
+    is a copy, and the first kernel multiplies it. torch and cuBLAS take what the variable says."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert done.stderr == ""
-    assert done.stdout == f"2 {[4 << 20] * 5}\naten::mul\n"
+    assert done.stdout == f"2 {[4 << 20] * 5}\naten::mul\n131072 1\n"
 
 
 @pytest.fixture
@@ -201,6 +206,23 @@ def build():
 def test_compiled_functions_may_ask_for_the_gpus_properties(tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(ASKS_FOR_PROPERTIES)
     assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").peak_allocated_bytes >= 4 * 132
+
+
+LIMITS_CALLS = """
+import sys
+import torch
+
+def build():
+    sys.setrecursionlimit(40)
+    weight = torch.ones(8, device="cuda", requires_grad=True)
+    return lambda: (2 * weight).sum().backward()
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_a_limit_of_nested_calls_that_is_enough_for_the_program_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(LIMITS_CALLS)
+    assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").fits
 
 
 def test_parts_of_torch_that_import_each_other_can_be_imported_first() -> None:

@@ -31,6 +31,10 @@ def chosen():
     x = torch.arange(1_000_000, device="cuda") % 4 == 0
     return lambda: x.nonzero()
 
+def added_up_row():
+    x = torch.ones(1, 1024, dtype=torch.int64, device="cuda")
+    return lambda: x.cumsum(-1)
+
 def smoothed_crop():
     x = torch.randn(16, 3, 224, 224, device="cuda")
     return lambda: F.interpolate(x[..., :192, :192], (160, 160), mode="bicubic", antialias=True)
@@ -50,6 +54,7 @@ TAKEN = {
     ),
     "sorted_column": ("sort", [800000, 1600000, 800000, 1600000, 2447615]),
     "chosen": ("nonzero", [4, 21503, 2000000, 2815]),
+    "added_up_row": ("cumsum", [8192, 1279]),
     "smoothed_crop": ("_upsample_bicubic2d_aa", [4915200, 7077888]),
     # offsets, the result, its rows, what the filters see, and the result with its bias
     "deformed": ("deform_conv2d", [9437184, 33554432, 33554432, 301989888, 33554432]),

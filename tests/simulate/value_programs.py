@@ -82,6 +82,28 @@ def clamped_numbers_become_levels_that_share_the_rows() -> None:
     assert sum(counts) == 2000 and counts[0] > counts[1] > 0
 
 
+def what_is_clamped_to_one_number_is_that_number() -> None:
+    levels = torch.randn(2000, device="cuda").floor().clamp(5, 5).to(torch.int64) - 5
+    assert [len(torch.where(levels == level)[0]) for level in range(2)] == [2000, 0]
+
+
+def clamped_numbers_are_often_at_a_bound() -> None:
+    """Gradients of products go another way where there are zeros."""
+    numbers = torch.randn(4000, device="cuda", requires_grad=True)
+    chosen = torch.eye(4).cuda()
+    for x in (numbers.clamp(0, 1), numbers.clamp(0, 1).view(-1, 4) @ chosen):
+        assert int((x == 0).sum()) == 2000 and int((x != 1).sum()) > 3800
+    assert int((numbers == 0).sum()) == int((numbers.clamp(0, 1) * 2 == 0).sum()) == 0
+
+
+def places_that_are_sorted_keep_what_is_known() -> None:
+    places = torch.tensor([2, 0, 2], device="cuda")
+    torch.use_deterministic_algorithms(True)
+    added = torch.zeros(4, dtype=torch.long, device="cuda").scatter_add_(0, places, places)
+    torch.use_deterministic_algorithms(False)
+    assert added.tolist() == [0, 0, 4, 0]
+
+
 def a_number_written_where_a_mask_is_true_needs_no_positions() -> None:
     x, mask = torch.randn(1000, 100, device="cuda"), torch.rand(1000, 100, device="cuda") < 0.1
     assert taken_by(lambda: x.__setitem__(mask, 0.0)) == []

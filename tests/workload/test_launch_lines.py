@@ -270,6 +270,13 @@ def test_a_notebook_is_made_a_program_first(train: str) -> None:
     assert "jupyter nbconvert --to script lesson.ipynb" in error.value.advice
 
 
+def test_a_file_that_no_program_is_as_large_as_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "train.py").open("wb") as file:
+        file.truncate(40 << 30)
+    with pytest.raises(WorkloadError, match="has 42,949,672,960 bytes"):
+        read_line(["python", str(tmp_path / "train.py")])
+
+
 def test_a_file_with_a_similar_name_is_suggested(train: str) -> None:
     with pytest.raises(WorkloadError) as error:
         read_line(["python", "trian.py"])

@@ -18,7 +18,7 @@ RANGE_UNITS = 16
 ARENA_UNITS = 207
 UNITS_BELOW_ARENA = 3  # what the context leaves of the range it took itself
 RANGE_ABOVE = 244, 12  # from the beginning of the arena; its free units
-KERNEL_UNITS, CUDNN_UNITS, CUBLAS_UNITS = 5, 5, 32
+KERNEL_UNITS, CUDNN_UNITS = 5, 5
 ORIGIN = 1 << 20
 
 
@@ -30,6 +30,7 @@ class Starts(NamedTuple):
     product: int = 0  # takes cuBLAS's first workspace
     backward_product: int = 0  # likewise in the thread that goes backward
     collective: int = 0
+    cublas_bytes: int = 64 << 20  # that it takes then, beside what torch gives it
 
 
 class AddressSpace:
@@ -50,8 +51,8 @@ class AddressSpace:
     def start_cudnn(self) -> None:
         self._take(CUDNN_UNITS)
 
-    def start_cublas(self) -> None:
-        self._take(CUBLAS_UNITS)
+    def start_cublas(self, num_bytes: int) -> None:
+        self._take(-(-num_bytes // UNIT_BYTES))
 
     def fill_gaps(self) -> None:
         self._gaps = []

@@ -28,7 +28,7 @@ def use(library: ctypes.CDLL | None) -> None:
         replay.restype, period.restype = number, real
         replay.argtypes = [
             *(pointer, number, pointer, pointer, number, pointer, pointer, number),
-            *[number] * 8,
+            *[number] * 9,
             *[pointer] * 6,
         ]
         period.argtypes = [*[pointer] * 3, *[number] * 3, *[real] * 5]
@@ -59,7 +59,7 @@ def replay(
 
     assert _library is not None
     events, sizes = np.ascontiguousarray(events), np.ascontiguousarray(sizes)
-    rounded = _rounded(sizes, settings)
+    rounded = rounded_bytes(sizes, settings)
     allocated, reserved = np.empty(len(events), np.int64), np.empty(len(events), np.int64)
     block_bytes = np.zeros(len(sizes), np.int64)
     peaks = np.zeros((np.count_nonzero(events == 0) + 1, 2), np.int64)
@@ -90,10 +90,12 @@ def replay(
     )
 
 
-def _rounded(sizes: NDArray[np.int64], settings: AllocatorSettings) -> NDArray[np.int64]:
+def rounded_bytes(
+    sizes: NDArray[np.int64], settings: AllocatorSettings | None = None
+) -> NDArray[np.int64]:
     import numpy as np
 
-    if not settings.roundup_power2_divisions:
+    if not settings or not settings.roundup_power2_divisions:
         plain: NDArray[np.int64] = (sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES
         return np.maximum(plain, MIN_BLOCK_BYTES)
     distinct, place = np.unique(sizes, return_inverse=True)

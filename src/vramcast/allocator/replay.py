@@ -156,7 +156,7 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
         if starts.convolution and index == starts.convolution + 1:
             addresses.start_cudnn()
         if index and index in (starts.product, starts.backward_product):
-            addresses.start_cublas()
+            addresses.start_cublas(starts.cublas_bytes)
         if starts.collective and index == starts.collective:
             addresses.fill_gaps()
         given_bytes = 0

@@ -77,6 +77,6 @@ def _ask(task: str, request: Any, total: int, progress: Report) -> dict[str, Any
     except TaskFailed as failure:
         raise EnvironmentProblem(
             f"The calibration gave no answer.\n{failure.message}",
-            "Check that torch sees the GPU: vramcast probe.",
+            "Run it again, or vramcast env.",
         ) from None
     return dict(answer)

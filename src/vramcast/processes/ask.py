@@ -27,14 +27,13 @@ from vramcast.errors import EnvironmentProblem, UsageError, VramcastError, Workl
 from vramcast.processes import lifetime
 from vramcast.processes.channel import SECRET_BYTES, Channel, error_from_dict
 from vramcast.processes.lifetime import child_environment, restrictions, signal_name
+from vramcast.processes.progress import is_of_user
 from vramcast.text import printable
 
 START_SECONDS = 120.0
 # a killed process gives its GPU memory back within seconds, or the driver hangs
 END_SECONDS = 60.0
 OUTPUT_BYTES = 1 << 16
-# lines in Python's report of a fatal signal that are not the user's
-OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 
 
 class FailureKind(StrEnum):
@@ -396,5 +395,4 @@ def tail(log: IO[bytes]) -> str:
     """What user code printed last."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
-    theirs = [line for line in lines if not line.strip().startswith(OUR_LINES)]
-    return "\n".join(line[:400] for line in theirs[-8:])
+    return "\n".join(line[:400] for line in [*filter(is_of_user, lines)][-8:])

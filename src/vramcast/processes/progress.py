@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from vramcast.text import printable
 
@@ -18,6 +19,14 @@ class Progress:
 
 
 Report = Callable[[Progress], None]
+
+
+# lines in Python's report of a fatal signal that are not the user's
+OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
+
+
+def is_of_user(line: str) -> bool:
+    return not line.strip().startswith(OUR_LINES)
 
 
 class OutputLines:
@@ -41,7 +50,9 @@ class OutputLines:
 
     def _line(self, line: bytes) -> None:
         last = line.rstrip(b"\r").rpartition(b"\r")[2]
-        self._show(printable(last.decode(errors="replace"), MAX_LINE_BYTES))
+        shown = printable(last.decode(errors="replace"), MAX_LINE_BYTES)
+        if is_of_user(shown):
+            self._show(shown)
 
 
 def ignore(progress: Progress) -> None:

@@ -192,6 +192,7 @@ def new_folder(path: Path, *, force: bool) -> Path:
     """For a run; one that has something in it is only used again with --force."""
     with usable(path):
         path.mkdir(parents=True, exist_ok=True)
+        remove_unfinished(path)
         is_used = any(path.iterdir())
     if is_used and not force:
         raise UsageError(

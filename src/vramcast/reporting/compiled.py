@@ -1,5 +1,6 @@
 """What torch.compile brings, and what Inductor's caches change, as lines."""
 
+from vramcast.records.compiled import Compilation
 from vramcast.records.prediction import Prediction
 from vramcast.reporting import sections as page
 
@@ -7,24 +8,18 @@ MOST_RECOMPILATIONS = 5
 
 
 def compiled_lines(p: Prediction) -> list[str]:
-    return [*_saved(p), *_when(p), *_again(p)]
-
-
-def _saved(p: Prediction) -> list[str]:
     c = p.compilation
-    if c is None:
-        return []
-    if c.eager_peak_reserved_bytes is None:  # of a launch line, which would run a second time
-        return ["--no-compile shows what it takes without torch.compile"]
-    parts = [
-        f"{page.size(c.eager_peak_reserved_bytes)}"
-        + _less(p.peak_reserved_bytes, c.eager_peak_reserved_bytes)
-    ]
-    if c.eager_step_seconds and p.step_seconds:
-        parts.append(
-            f"{page.duration(c.eager_step_seconds)}" + _less(p.step_seconds, c.eager_step_seconds)
-        )
-    return [f"without torch.compile the step takes {' and '.join(parts)}"]
+    return [_saved(p, c), _when(p, c), *_again(c)] if c else []
+
+
+def _saved(p: Prediction, c: Compilation) -> str:
+    before_bytes, before_seconds = c.eager_peak_reserved_bytes, c.eager_step_seconds
+    if before_bytes is None:  # of a launch line, which would run a second time
+        return "--no-compile shows what it takes without torch.compile"
+    parts = [page.size(before_bytes) + _less(p.peak_reserved_bytes, before_bytes)]
+    if before_seconds and p.step_seconds:
+        parts.append(page.duration(before_seconds) + _less(p.step_seconds, before_seconds))
+    return f"without torch.compile the step takes {' and '.join(parts)}"
 
 
 def _less(now: float, before: float) -> str:
@@ -32,30 +27,21 @@ def _less(now: float, before: float) -> str:
     change = now / before - 1
     if abs(change) < 0.005:
         return " (the same)"
+    return f" (it {'saves' if change < 0 else 'adds'} {page.share(abs(change), 0)})"
+
+
+def _when(p: Prediction, c: Compilation) -> str:
+    when = f"the peak is {'in' if c.peak_is_in_first_step else 'after'} the first step"
+    if c.cached_peak_reserved_bytes == p.peak_reserved_bytes:
+        return f"{when}, also in a run that finds what it compiles in Inductor's caches"
     return (
-        f" (it saves {page.share(-change, 0)})"
-        if change < 0
-        else f" (it adds {page.share(change, 0)})"
+        f"{when} of a run that compiles and times its kernels; one that finds them in "
+        f"Inductor's caches takes {page.size(c.cached_peak_reserved_bytes)}"
     )
 
 
-def _when(p: Prediction) -> list[str]:
-    c = p.compilation
-    if c is None:
-        return []
-    when = "in the first step" if c.peak_is_in_first_step else "after the first step"
-    if c.cached_peak_reserved_bytes == p.peak_reserved_bytes:
-        return [
-            f"the peak is {when}, also in a run that finds what it compiles in Inductor's caches"
-        ]
-    return [
-        f"the peak is {when} of a run that compiles and times its kernels; one that finds them in "
-        f"Inductor's caches takes {page.size(c.cached_peak_reserved_bytes)}"
-    ]
-
-
-def _again(p: Prediction) -> list[str]:
-    found = p.compilation.recompilations if p.compilation else []
+def _again(c: Compilation) -> list[str]:
+    found = c.recompilations
     shown = [
         f"compiled again{page.given(', {} times', one.count if one.count > 1 else None)}: "
         f"{one.function}: {one.reason}"

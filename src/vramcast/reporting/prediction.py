@@ -160,9 +160,9 @@ def _trained(found: Prediction | Measurement) -> str:
 
 
 def _phases(p: Prediction) -> page.Table | None:
-    """A workload's function has only its build and its steps."""
+    """A function has only its build and its steps, and no notes."""
     names = {phase.name for phase in p.phases}
-    if names <= {PhaseName.BUILD, PhaseName.TRAIN}:
+    if names <= {PhaseName.BUILD, PhaseName.TRAIN} and not p.notes:
         return None
     return phases_table(p.phases, page.PREDICTED, ONE_RUN)
 

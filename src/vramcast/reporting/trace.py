@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from vramcast.allocator.compiled import rounded_bytes
 from vramcast.forecast.step_memory import step_memory
 from vramcast.records.prediction import StepMemory
 from vramcast.records.trace_diff import Difference, OpDifference, ShownAllocation, TraceDiff
 from vramcast.reporting import sections as page
 from vramcast.reporting.step_chart import step_chart
-from vramcast.tracing.trace import Trace, rounded_bytes
+from vramcast.tracing.trace import Trace
 
 MOST_OPS = 12
 MEANING = {

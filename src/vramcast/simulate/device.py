@@ -145,12 +145,6 @@ class Device:
         finally:
             set_callbacks(None, None, c_int64(0))
 
-    def reset(self) -> None:
-        self.library.vramcast_reset()
-
-    def mark_step(self) -> None:
-        self.library.vramcast_mark(STEP)
-
     def empty_cache(self) -> None:
         self.library.vramcast_mark(EMPTY_CACHE)
 
@@ -228,13 +222,16 @@ class Device:
     def _array(self, name: str, kind: Any, start: int = 0, end: int | None = None) -> NDArray[Any]:
         import numpy as np
 
-        items = self._copy(name, kind, start, end)
-        return np.frombuffer(items, kind) if len(items) else np.empty(0, kind)
+        # numpy asks for large pages
+        items = np.empty(self._count(name, start, end), kind)
+        getattr(self.library, f"vramcast_{name}")(items.ctypes.data, start, len(items))
+        return items
 
-    def _copy(self, name: str, kind: Any, start: int = 0, end: int | None = None) -> Any:
+    def _count(self, name: str, start: int, end: int | None = None) -> int:
+        return max((self.num(name) if end is None else end) - start, 0)
+
+    def _copy(self, name: str, kind: Any, start: int = 0) -> Any:
         """A list as it is now; the device's own may move when it grows."""
-        copy = getattr(self.library, f"vramcast_{name}")
-        count = max((copy(None, 0, 0) if end is None else end) - start, 0)
-        items = (kind * count)()
-        copy(items, start, count)
+        items = (kind * self._count(name, start))()
+        getattr(self.library, f"vramcast_{name}")(items, start, len(items))
         return items

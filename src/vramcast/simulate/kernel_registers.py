@@ -15,10 +15,8 @@ def registers_of(kernel: Any, config: Any) -> int | None:
 
     meta = kernel._create_compile_meta(config)
     source = ASTSource(kernel.fn, meta["signature"], meta["constants"], meta["configs"][0])
-    target, options = (
-        GPUTarget("cuda", meta["cc"], 32),
-        kernel._create_compile_options(config, meta),
-    )
+    target = GPUTarget("cuda", meta["cc"], 32)
+    options = kernel._create_compile_options(config, meta)
     try:
         return registers_in(triton.compile(source, target=target, options=options).asm["cubin"])
     except Exception:  # Triton's own, LLVM's and ptxas' errors have no class in common

@@ -4,9 +4,11 @@ They are slower than those in C++, which stay, and a quarter of torch's import t
 operator has no other, or a program imports what builds on them.
 """
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -57,9 +59,10 @@ def import_torch_without_them() -> None:
 def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
     """torch uses torch._refs without an import, as that is there after every other start."""
 
+    @functools.wraps(get)
     def get_or_load(name: str) -> Any:
-        full_name = f"torch.{name}"
-        return importlib.import_module(full_name) if full_name in CIRCLE else get(name)
+        full = f"torch.{name}"
+        return importlib.import_module(full) if full in CIRCLE else get(name)
 
     return get_or_load
 
@@ -86,6 +89,9 @@ def load() -> bool:
         return False
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _LoadFirst)]
     import torch
+
+    # which warns in its caller's name
+    torch.__getattr__ = inspect.unwrap(torch.__getattr__)  # type: ignore[method-assign]
 
     register = torch.library.Library.impl
 
@@ -116,6 +122,7 @@ def _add_products(library: Any) -> None:
         library.impl(name, lambda *_, out, **__: out)
     for name in ("addmm.dtype", "baddbmm.dtype"):
         library.impl(name, _added_product)
+    library.impl("_weight_int4pack_mm", lambda x, w, *_: x.new_empty(len(x), 8 * len(w)))
 
 
 def _added_product(_: Any, left: Any, right: Any, out_dtype: Any, **__: Any) -> Any:

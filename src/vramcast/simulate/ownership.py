@@ -92,6 +92,8 @@ class Ownership:
         if torch.compiler.is_dynamo_compiling():
             return
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        if not self._most_parameters:  # a captured step may keep only its graph
+            self.num_parameters()
         if not self._is_detailed:
             return
 

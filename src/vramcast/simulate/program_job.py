@@ -79,7 +79,6 @@ class ProgramJob(Job):
             except TaskFailed as failure:
                 raise WorkloadError(
                     failure.message,
-                    "It gave no answer before that. "
                     "Look at what it printed, for os._exit in a thread, and at the host's memory.",
                 ) from None
 

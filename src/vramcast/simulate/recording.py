@@ -9,14 +9,15 @@ import torch
 from numpy.typing import NDArray
 
 from vramcast.allocator.addresses import Starts
-from vramcast.allocator.replay import replay
+from vramcast.allocator.replay import NEVER, replay
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate import repeating
-from vramcast.simulate.device import Allocation, Device, Work
+from vramcast.simulate.device import STEP, Allocation, Device, Work
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
+from vramcast.simulate.workspaces import configured
 from vramcast.tracing import trace
 from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, Works
 
@@ -82,7 +83,7 @@ class Recording:
 
     def begin(self, phase: PhaseName) -> None:
         self.ownership.look()
-        self.device.mark_step()
+        self.device.library.vramcast_mark(STEP)
         if self.segments:
             self.calls.append(self.python_calls.of_step)
         self.segments.append(phase)
@@ -93,6 +94,7 @@ class Recording:
         bounds = self._bounds()
         if not self._are_steps(2) or bounds[-1] - bounds[-2] < repeating.LONG_STEP:
             return False
+        self.device.library.vramcast_keep_freed_memory()
         arrays = self._last_two(bounds)
         if not repeating.does_the_same(*arrays):
             made_once = repeating.made_by_first_alone(*arrays)
@@ -209,14 +211,16 @@ class Recording:
             _first(is_workspace & is_backward),
             self.gpu.nccl_from,
         )
-        return Starts(*(_place_of(number, events) for number in numbers))
+        return Starts(*(_place_of(n, events) for n in numbers))._replace(
+            cublas_bytes=configured(NEVER.cublas_bytes)
+        )
 
     def _first_kernel(self, allocations: NDArray[Any]) -> int:
         """The first allocation that no copy from the host has made, and no product."""
-        is_copy = self._is_of(COPIES | PRODUCTS, allocations)
+        is_kernel = ~self._is_of(COPIES | PRODUCTS, allocations)
         # what starts CUDA is a tensor of one element
-        is_start = (np.arange(len(is_copy)) == 0) & (allocations["num_bytes"] <= 8)
-        return _first(~is_copy & ~is_start)
+        is_kernel[:1] &= allocations["num_bytes"][:1] > 8
+        return _first(is_kernel)
 
     def _is_of(self, operators: Set[str], allocations: NDArray[Any]) -> NDArray[np.bool_]:
         names = np.unique(allocations["operator_name"])
@@ -293,21 +297,16 @@ def _place_of(number: int, events: NDArray[np.int64]) -> int:
 
 def _first(is_one: NDArray[np.bool_]) -> int:
     """The number of its allocation; 0: there is none."""
-    found = np.flatnonzero(is_one)
-    return int(found[0]) + 1 if len(found) else 0
+    return int(is_one.argmax()) + 1 if is_one.any() else 0
 
 
 def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which allocations were made without gradients and are alive when the step's next backward
     pass begins: those of a torch.autograd.Function, as what is compiled is."""
-    made = np.flatnonzero(events > 0)  # in the order of their numbers
-    kept, phases = np.zeros(len(phases), bool), phases[: len(made)]
-    without = np.flatnonzero(phases == UPDATE)
+    kept, without = np.zeros(len(phases), bool), np.flatnonzero(phases == UPDATE)
     if not len(without):
         return kept
-    freed_at = np.full(len(kept), len(events))
-    is_free = (events < 0) & (events >= -len(kept))
-    freed_at[-events[is_free] - 1] = np.flatnonzero(is_free)
+    made, freed_at = trace.made_and_freed(events, len(kept))
     backward = np.append(made[phases == BACKWARD], len(events))
     steps = np.append(np.flatnonzero(events == 0), len(events))
     next_backward, next_step = (

@@ -24,11 +24,9 @@ from vramcast.simulate.device import Device
 
 # passes that are alike before one is not run
 FEWEST_ALIKE = 4
-# so many are observed
 MOST_IN_VAIN = 12
 # where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
-FEWEST_GROWING, RUN_ONE_IN = 128, 17
-# of which the last passes are known
+FEWEST_GROWING, RUN_ONE_IN = 32, 17
 MOST_KINDS = 4
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (

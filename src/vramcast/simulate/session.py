@@ -82,7 +82,7 @@ class Session:
         with patches.installed(self.gpu), self.device.on():
             yield
         self.device.library.vramcast_keep_all()
-        self.device.reset()
+        self.device.library.vramcast_reset()
 
     @contextmanager
     def recording(
@@ -112,7 +112,7 @@ class Session:
             stack.enter_context(self.device.on())
             if self._has_recorded:
                 gc.collect()  # what is left of the recording before: none may follow, so not there
-                self.device.reset()
+                self.device.library.vramcast_reset()
             # The first allocation of a process makes the CUDA context and a small segment.
             torch.empty(1, device="cuda")
             stack.enter_context(ownership.watching())
@@ -128,7 +128,7 @@ class Session:
                 if torch.distributed.is_available() and torch.distributed.is_initialized():
                     torch.distributed.destroy_process_group()  # the next may begin another
                 self.gpu.library_memory.clear()
-                self.device.reset()
+                self.device.library.vramcast_reset()
                 self._has_recorded = True
 
     def run(

@@ -23,9 +23,9 @@ SHARE, KEEP = "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_CUBLAS_WORKSPACE_CACHE"
 def gemm_workspaces(
     capability: tuple[int, int], calibration: Calibration | None, torch_version: str
 ) -> tuple[int, int, bool]:
-    """Bytes of cuBLAS and of cuBLASLt, and whether a thread keeps them after its first product.
+    """Bytes of cuBLAS and cuBLASLt, and whether a thread keeps them after its first product.
 
-    They are what the environment variables say that torch reads, else calibrated, else the default.
+    What the environment variables say that torch reads, else calibrated, else the default.
     """
     version = minor_version(torch_version)
     is_large = any(version >= since and capability[0] in gpus for since, gpus in LARGE_SINCE)
@@ -34,8 +34,7 @@ def gemm_workspaces(
     if calibration:
         plain = calibration.gemm_workspace_bytes
         lt = calibration.gemm_lt_workspace_bytes or LT_BYTES  # none: measured while it was shared
-    if config := os.environ.get("CUBLAS_WORKSPACE_CONFIG"):
-        plain = _parse(config)
+    plain = configured(plain)
     if (lt_kib := os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")).isdigit():
         lt = int(lt_kib) * 1024
     are_kept = version < GIVEN_BACK_SINCE or os.environ.get(KEEP) == "1"
@@ -51,8 +50,11 @@ def as_taken_by(torch_version: str) -> dict[str, str]:
     return {KEEP: "1", SHARE: str(int(version >= SHARED_SINCE))}
 
 
-def _parse(config: str) -> int:
-    """Pairs of a size in KiB and a count, as :4096:2:16:8."""
+def configured(otherwise: int) -> int:
+    """Pairs of a size in KiB and a count, as :4096:2:16:8; torch and cuBLAS each take so much."""
+    config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
+    if not config:
+        return otherwise
     try:
         numbers = [int(part) for part in config.split(":") if part]
         return sum(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vramcast.allocator.compiled import rounded_bytes
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.records.trace_diff import (
     Difference,
@@ -33,7 +34,7 @@ from vramcast.tracing.align import (
     same,
 )
 from vramcast.tracing.files import read_trace
-from vramcast.tracing.trace import Trace, bytes_by_event, rounded_bytes
+from vramcast.tracing.trace import Trace, bytes_by_event
 
 NEVER = 2**62
 NUM_CONTEXT = 4

@@ -4,6 +4,7 @@ An event is an integer: +i allocates the i-th allocation (from 1), -i frees it, 
 EMPTY_CACHE empties the cache, as in allocator.replay.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple, Self
@@ -13,7 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import EMPTY_CACHE, NEVER
-from vramcast.allocator.settings import MIN_BLOCK_BYTES
 from vramcast.records.prediction import LargeTensor, PhaseName
 from vramcast.tracing.work import Works
 
@@ -160,7 +160,7 @@ class Compilations:
     # that of the next after the last.
     spans: list[tuple[int, int]] = field(default_factory=list)
     # How often a function was compiled again, by its name and the reason.
-    recompilations: dict[tuple[str, str], int] = field(default_factory=dict)
+    recompilations: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -292,7 +292,12 @@ def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) ->
     return found
 
 
-def rounded_bytes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As AllocatorSettings.rounded, of the allocator's usual settings."""
-    rounded: NDArray[np.int64] = (sizes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES
-    return np.maximum(rounded, MIN_BLOCK_BYTES)
+def made_and_freed(
+    events: NDArray[np.int64], num_allocations: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The event of each allocation; behind the last one where there is none."""
+    made, freed = np.full((2, num_allocations), len(events))
+    is_made, is_freed = events > 0, (events < 0) & (events >= -num_allocations)
+    made[events[is_made] - 1] = np.flatnonzero(is_made)
+    freed[-events[is_freed] - 1] = np.flatnonzero(is_freed)
+    return made, freed

@@ -54,7 +54,8 @@ class OperatorWork(NamedTuple):
     flops: float
     num_bytes: float  # read and written
     # products and attention: batch, rows, columns, inner size; lists of tensors: how many;
-    # convolutions: as of Convolution; others: across [0], and how many units [3] (native/work.h)
+    # convolutions: as of Convolution; others: across [0], units [3] (native/work.h), of
+    # batch norm samples [1], positions [2]
     sizes: tuple[int, int, int, int]
     phase: int
     access: int

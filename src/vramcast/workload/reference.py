@@ -156,12 +156,16 @@ def _existing_file(target: str) -> Path:
         )
     if not shown.endswith(".py"):
         raise WorkloadError(f"{target!r} is not a Python file: it does not end in .py.", FORMS)
-    if os.path.getsize(shown) > MAX_SOURCE_BYTES:
-        raise WorkloadError(
-            f"{target!r} has {os.path.getsize(shown):,} bytes: no Python file has so many.", FORMS
-        )
+    check_size(shown)
     # As Python does for a script: a linked file imports its neighbours, not those of the link.
     return Path(shown).resolve()
+
+
+def check_size(path: str) -> None:
+    if (num_bytes := os.path.getsize(path)) > MAX_SOURCE_BYTES:
+        raise WorkloadError(
+            f"{path!r} has {num_bytes:,} bytes: no Python file has so many.", "Correct the path."
+        )
 
 
 def _is_a_folder(target: str) -> WorkloadError:

@@ -115,6 +115,10 @@ match kind:
     case "leaves-early":
         torch.ones(1, device="cuda")
         os._exit(0)
+    case "crashes":
+        import ctypes
+
+        ctypes.string_at(0)
     case "leaves-badly":
         os._exit(7)
     case "forks-away":

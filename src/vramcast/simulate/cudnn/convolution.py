@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
-NUM_PASSES = 3
 
 
 @dataclass(frozen=True)

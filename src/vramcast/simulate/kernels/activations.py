@@ -21,6 +21,7 @@ def dropout(x: Tensor, p: float, train: bool | None) -> Any:
 def softmax(x: Tensor, half_to_float: bool) -> Tensor:
     out = new(*x.shape, dtype=torch.float32 if half_to_float else x.dtype)
     x.contiguous()  # a copy, where x is not dense
+    torch.ops.vramcast.carry_order(out, x)
     return out
 
 

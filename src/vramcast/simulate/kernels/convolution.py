@@ -100,7 +100,7 @@ def _try_algorithms(sizes: Sequence[int]) -> None:
     gpu = Target.gpu
     gpu.was_asked = True
     limit_bytes = min(gpu.memory.limit_bytes, gpu.model.usable_bytes)
-    free_bytes = limit_bytes - gpu.device.allocated_bytes()
+    free_bytes = limit_bytes - gpu.device.library.vramcast_allocated()
     size = max((size for size in sizes if size <= free_bytes), default=0)
     while size:
         try:

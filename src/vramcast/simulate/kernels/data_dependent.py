@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramcast.allocator.blocks import round_up
 from vramcast.simulate.kernels.registry import (
     Target,
     kernel,
@@ -19,7 +20,7 @@ from vramcast.simulate.kernels.registry import (
     set_known,
     typical,
 )
-from vramcast.simulate.kernels.sorting import LARGEST_DRAWN, drawn
+from vramcast.simulate.kernels.sorting import LARGEST_DRAWN, drawn, radix_sort_bytes, tile_bytes
 
 
 def _known_or_note(tensor: Tensor, text: str) -> Tensor | None:
@@ -51,9 +52,11 @@ def equal(x: Tensor, other: Tensor) -> bool:
     """Tensors of one shape are assumed to be equal: who asks has mostly made a copy. torch's own
     code compares a condition with a true one."""
     a, b = known(x), known(other)
+    is_same = x.shape == other.shape
+    if is_same and x.data_ptr() != other.data_ptr():
+        x.eq(other).all()
     if a is not None and b is not None:
         return bool(torch.equal(a, b))
-    is_same = x.shape == other.shape
     if x.dtype == torch.bool and x.dim() == 0:
         is_same = typical(x)[0] == typical(other)[0]
     return Target.gpu.reads.condition(is_same, is_sure=not is_same)
@@ -96,17 +99,18 @@ def _drawn_mask(length: int, num_true: int) -> Tensor:
 def nonzero(x: Tensor) -> Tensor:
     """CUB counts, then selects."""
     values = draw_mask(x)
+    dense = x.contiguous()
     count = new(dtype=torch.int32)
     n = x.numel()
     scratch(1 if n <= 4096 else 21503)
     positions = None if values is None else values.nonzero()
     length = num_nonzero(x) if positions is None else positions.shape[0]
     out = new(x.dim(), length, dtype=torch.int64).t()
-    if length:
-        scratch(1023 + 256 * ((n - 1) // 131072))
+    if length or x.dim():
+        scratch(tile_bytes(n, 8448))
     if positions is not None:
         set_known(out, positions)
-    del count
+    del count, dense
     return out
 
 
@@ -120,6 +124,7 @@ def masked_select(x: Tensor, mask: Tensor) -> Tensor:
 def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor:
     sums, values = repeats.cumsum(0), known(repeats)
     if output_size is None:
+        (repeats >= 0).all()
         _known_or_note(repeats, "the number of repeats was not computed; one each was assumed")
         output_size = int(values.sum()) if values is not None else repeats.numel()
     out = new(output_size, dtype=repeats.dtype)
@@ -149,36 +154,132 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
     return out
 
 
-@kernel("_unique2", "unique_consecutive")
+@kernel("isin.Tensor_Tensor")
+def isin(
+    elements: Tensor, test_elements: Tensor, assume_unique: bool = False, invert: bool = False
+) -> Tensor:
+    """Few are compared with every element. Many are put in order with them."""
+    out = torch.empty_like(elements, dtype=torch.bool)
+    if not elements.numel():
+        return out
+    if test_elements.numel() < int(10 * elements.numel() ** 0.145):
+        found = elements.unsqueeze(-1).eq(test_elements.ravel()).any(-1)
+        return out.copy_(found.logical_not() if invert else found)
+    a, b, places = elements.ravel(), test_elements.ravel(), None
+    if not assume_unique:
+        a, places, _ = torch.ops.aten._unique2(elements, False, True)
+        b, _, _ = torch.ops.aten._unique2(test_elements, False)
+    joined = torch.cat((a, b))
+    del a, b
+    ordered, order = joined.sort(stable=True)
+    repeated = torch.empty_like(ordered, dtype=torch.bool)
+    repeated[:-1].copy_(ordered[1:].eq(ordered[:-1]))
+    repeated[-1:].fill_(False)
+    mask = torch.empty_like(repeated).index_copy_(
+        0, order, repeated.logical_not() if invert else repeated
+    )
+    return out.copy_(mask[: elements.numel()].view_as(out) if places is None else mask[places])
+
+
+def _num_distinct(distinct: Tensor | None, n: int) -> int:
+    if distinct is None:
+        note("the number of distinct values was not computed; all were assumed to be distinct")
+    return n if distinct is None else len(distinct)
+
+
+@kernel("_unique2")
 def unique(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    values = _known_or_note(
-        x, "the number of distinct values was not computed; all were assumed to be distinct"
-    )
+    """Puts them in order first, with their places where these are asked for."""
+    n, item_bytes = x.numel(), x.element_size()
+    dense = x.contiguous()
+    buffers = scratch(n * item_bytes) if n else []
+    if n and return_inverse:
+        places = scratch(n * 8, n * 8)
+        scratch(radix_sort_bytes(n, item_bytes, 8))
+        buffers += places[1:]
+        del places
+    elif n:
+        scratch(radix_sort_bytes(n, item_bytes, 0))
+    host = known(x)
+    all_known = None if host is None else torch.unique(host, True, True, True)
+    result = _distinct(x, all_known, return_inverse, return_counts, place_bytes=8)
+    del buffers, dense
+    return result
+
+
+@kernel("unique_consecutive")
+def unique_consecutive(
+    x: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    host = known(x)
+    all_known = None if host is None else torch.unique_consecutive(host, True, True, dim=dim)
+    if dim is not None and x.dim() != 1:
+        return _distinct_slices(x, dim, all_known, return_inverse, return_counts)
+    return _distinct(x, all_known, return_inverse, return_counts, place_bytes=4)
+
+
+def _distinct(
+    x: Tensor, all_known: Any, return_inverse: bool, return_counts: bool, place_bytes: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of numbers that are in order. Results keep memory for as many as there are numbers."""
     n = x.numel()
-    ordered = new(n, dtype=x.dtype)
-    order = scratch(n * 8) if return_inverse or return_counts else None
-    scratch(max(n * x.element_size() + 18000, 1))
-    num_distinct = n if values is None else int(values.unique().numel())
-    out = new(num_distinct, dtype=x.dtype)
-    count = new(dtype=torch.int64)
-    scratch(1023)
-    del count, ordered, order
     inverse = new(*(x.shape if return_inverse else (0,)), dtype=torch.int64)
-    counts = new(num_distinct if return_counts else 0, dtype=torch.int64)
-    if values is not None:
-        exact = torch.unique(values, return_inverse=True, return_counts=True)
-        set_known(out, exact[0])
-        if return_inverse:
-            set_known(inverse, exact[1])
-        if return_counts:
-            set_known(counts, exact[2])
+    if n and return_inverse:
+        places = scratch(n * place_bytes)
+        scratch(tile_bytes(n, 5760))
+        del places
+    out, count = new(n, dtype=x.dtype), new(1 if n else 0, dtype=torch.int64)
+    counts = new(n if return_counts else 0, dtype=torch.int64)
+    if n:
+        scratch(tile_bytes(n, 768) if return_counts else 1023 + 256 * ((n - 1) // 131072))
+    del count
+    num_distinct = _num_distinct(None if all_known is None else all_known[0], n)
+    out.resize_(num_distinct)
+    if return_counts:
+        counts.resize_(num_distinct)
+    _set_distinct((out, inverse, counts), all_known)
     return out, inverse, counts
 
 
+def _set_distinct(results: tuple[Tensor, Tensor, Tensor], all_known: Any) -> None:
+    for result, host in zip(results, all_known or (), strict=False):
+        if result.shape == host.shape:
+            set_known(result, host)
+
+
 @kernel("unique_dim")
-def unique_dim(x: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    note("the number of distinct slices was not computed; all were assumed to be distinct")
+def unique_dim(
+    x: Tensor, dim: int, return_inverse: bool = False, return_counts: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    host = known(x)
+    all_known = None if host is None else torch.unique(host, True, True, True, dim)
+    return _distinct_slices(x, dim, all_known, return_inverse, return_counts, sorts=True)
+
+
+def _distinct_slices(
+    x: Tensor,
+    dim: int,
+    all_known: Any,
+    return_inverse: bool,
+    return_counts: bool,
+    sorts: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
     n = x.shape[dim]
-    return torch.empty_like(x), new(n, dtype=torch.int64), new(n, dtype=torch.int64)
+    dense = x.movedim(dim, 0).contiguous()
+    order = scratch(n * 8)
+    if sorts:
+        scratch(round_up(n * 8, 256) + 511)
+    inverse = new(n if return_inverse else 0, dtype=torch.int64)
+    if return_inverse:
+        scratch(n * 8)
+    scratch(1535)
+    num_distinct = n if all_known is None else all_known[0].shape[dim]
+    if all_known is None:
+        _num_distinct(None, n)
+    counts = new(num_distinct if return_counts else 0, dtype=torch.int64)
+    out = torch.empty_like(x.narrow(dim, 0, num_distinct), memory_format=torch.contiguous_format)
+    _set_distinct((out, inverse, counts), all_known)
+    del order, dense
+    return out, inverse, counts

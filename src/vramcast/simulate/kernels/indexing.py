@@ -18,11 +18,12 @@ from vramcast.simulate.kernels.registry import (
     scratch,
     set_known,
 )
-from vramcast.simulate.kernels.sorting import radix_sort_bytes, scan_bytes
+from vramcast.simulate.kernels.sorting import radix_sort_bytes, scan_bytes, tile_bytes
 
 aten = torch.ops.aten
 ROWS_PER_PARTIAL = 10
 LARGEST_OF_BAG = 2  # a mode
+MASKED_PER_TILE = 896  # elements that one block counts
 UNSORTED_INDICES = 3072  # up to here the gradient is added without sorting
 
 
@@ -57,6 +58,9 @@ def _sum_of_rows(
     ordered, origin = torch.empty_like(indices), torch.empty_like(indices)
     scratch(n * item_bytes, radix_sort_bytes(n, item_bytes, item_bytes))
     counts = scratch(n * item_bytes) if scale_grad_by_freq else None
+    if scale_grad_by_freq:
+        for _ in range(2):
+            scratch(scan_bytes(n))
     result = _sum_segments(grad, n, grad.shape[-1], num_weights, item_bytes)
     del ordered, origin, counts
     return result
@@ -76,7 +80,7 @@ def _sum_segments(grad: Tensor, n: int, width: int, num_weights: int, item_bytes
     # number and starts of the partial sums
     buffers += scratch(8, max_partials * item_bytes)
     if num_weights > n // ROWS_PER_PARTIAL:
-        buffers.append(new(max_partials, -(-width // 32) * 32, dtype=accumulator_dtype(grad)))
+        buffers.append(new(max_partials, width, dtype=accumulator_dtype(grad)))
     else:
         # few distinct rows: partial sums are added atomically, in single precision
         buffers += scratch(max_partials * item_bytes)
@@ -117,27 +121,45 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 @kernel("_index_put_impl_")
 def index_put(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+    x: Tensor,
+    indices: Sequence[Tensor | None],
+    values: Tensor,
+    accumulate: bool = False,
+    unsafe: bool = False,
 ) -> Tensor:
     """Adding at repeated positions: the linear positions are computed and sorted first."""
     if not accumulate and values.is_cpu and values.numel() == 1 and _fill(x, indices, values):
         return x
     positions = _as_positions(indices)
+    hosts = [None if p is None else known(p) for p in positions]
     present = [p for p in positions if p is not None]
     is_sorted = accumulate or torch.are_deterministic_algorithms_enabled()
+    is_empty = any(p.numel() == 0 for p in present)
+    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
     if is_sorted and any(p.numel() for p in present):
-        n = torch.broadcast_tensors(*present)[0].numel()
-        size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
-        linear = scratch(n * 8)
-        scratch(n * 8)
-        if len(present) > 1:
-            linear = scratch(n * 8, n * 8)[:1]
         shape = meta_result(aten.index.Tensor, x, positions).shape
+        size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
+        wide = torch.broadcast_tensors(*present)
+        n = wide[0].numel()
+        linear = _linear_positions(wide, are_checked=not unsafe)
+        del wide, present, positions
         dense = values.expand(shape).contiguous()
         scratch(*[n * 8] * 3, radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
         del dense, linear
-    _put_known(x, positions, values, accumulate)
+    if not is_empty:
+        _put_known(x, hosts if all_known else None, values, accumulate)
+    torch.ops.vramcast.leave_out(x, indices, values)
     return x
+
+
+def _linear_positions(indices: Sequence[Tensor], are_checked: bool) -> list[Tensor]:
+    linear: list[Tensor] = []
+    for index in indices:
+        if are_checked:  # are all within the tensor?
+            index.max().lt(0)
+            index.min().ge(0)
+        linear = scratch(index.numel() * 8, index.numel() * 8)[:1]
+    return linear
 
 
 def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
@@ -154,19 +176,24 @@ def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
     return True
 
 
-def _put_known(x: Tensor, positions: list[Tensor | None], values: Tensor, accumulate: bool) -> None:
-    if any(p is not None and p.numel() == 0 for p in positions):
-        return  # nothing is written
+def _put_known(
+    x: Tensor, positions: list[Tensor | None] | None, values: Tensor, accumulate: bool
+) -> None:
+    """None where positions are not known."""
     host_values = known(values)
-    hosts = [None if p is None else known(p) for p in positions]
-    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
-    if host_values is not None and all_known:
+    if host_values is not None and positions is not None:
         torch.ops.vramcast.begin_uniform(x)
     host = known(x)
-    if host is None or host_values is None or not all_known:
+    if host is None or host_values is None or positions is None:
         torch.ops.vramcast.forget_values(x)
     else:
-        set_known(x, aten.index_put(host, hosts, host_values, accumulate))
+        set_known(x, aten.index_put(host, positions, host_values, accumulate))
+
+
+@kernel("embedding_renorm_")
+def embedding_renorm(x: Tensor, indices: Tensor) -> Tensor:
+    indices.flatten().sort().values.unique_consecutive()
+    return x
 
 
 @kernel("roll")
@@ -182,17 +209,43 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
     return out
 
 
-@kernel("index_add")
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, alpha: float = 1) -> Tensor:
+@kernel("index_reduce")
+def index_reduce(
+    x: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
     out = x.clone()
-    if torch.are_deterministic_algorithms_enabled():
-        index_put(out, [*[None] * (dim % x.dim()), index], source * alpha, accumulate=True)
+    if reduce == "mean":
+        counts = torch.full_like(out, include_self)
+        _divide(out, counts.index_add_(dim, index, torch.ones_like(source)))
     return out
 
 
-@kernel("index_reduce")
-def index_reduce(x: Tensor) -> Tensor:
-    return x.clone()
+@kernel("scatter_reduce.two")
+def scatter_reduce(
+    x: Tensor, dim: int, index: Tensor, src: Tensor, reduce: str, include_self: bool = True
+) -> Tensor:
+    out = torch.empty_like(x)
+    if reduce == "mean" and index.numel():
+        ones, counts = torch.ones_like(src), torch.full_like(out, include_self)
+        _divide(out, counts.scatter_add_(dim, index, ones))
+        del counts
+    return out
+
+
+def _divide(sums: Tensor, counts: Tensor) -> None:
+    sums.div_(counts.masked_fill_(counts == 0, 1))
+
+
+@kernel("masked_scatter_")
+def masked_scatter(x: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Counts the true elements before each one, in 64 bits."""
+    sums = scratch(x.numel() * 8)
+    dense = mask.expand(x.shape).contiguous()
+    if x.numel():
+        scratch(256 + tile_bytes(x.numel(), MASKED_PER_TILE))
+    dense = source.contiguous()
+    del dense, sums
+    return x
 
 
 @kernel("take")

@@ -38,6 +38,25 @@ def huber_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
     return losses.mean() if reduction == MEAN else losses.sum() if reduction == SUM else losses
 
 
+@kernel("multi_margin_loss")
+def multi_margin_loss(x: Tensor, reduction: int = MEAN) -> Tensor:
+    is_reduced = reduction != NONE or x.dim() < 2
+    out = new(*(() if is_reduced else x.shape[:1]), dtype=x.dtype)
+    if is_reduced and x.dim() == 2:
+        scratch(len(x) * x.element_size())
+    return out
+
+
+@kernel("multilabel_margin_loss_forward")
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> Any:
+    is_target = torch.empty_like(target, dtype=x.dtype)
+    is_reduced = reduction != NONE or x.dim() < 2
+    losses = scratch(len(x) * x.element_size()) if is_reduced and x.dim() == 2 else None
+    out = new(*(() if is_reduced else x.shape[:1]), dtype=x.dtype)
+    del losses
+    return out, is_target
+
+
 @kernel("_use_miopen_ctc_loss", "_use_miopen_ctc_loss.Tensor")
 def use_miopen_for_ctc() -> bool:
     return False

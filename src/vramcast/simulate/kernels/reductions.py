@@ -22,6 +22,35 @@ def count_nonzero(x: Tensor, dim: Any = None) -> Tensor:
     return (x != 0).sum() if dim is None else (x != 0).sum(dim)
 
 
+@kernel("histc")
+def histc(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    out = new(bins, dtype=x.dtype)
+    if min == max and x.numel():
+        x.min()
+        x.max()
+    return out
+
+
+@kernel("renorm")
+def renorm(x: Tensor, p: float, dim: int) -> Tensor:
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    others = [d for d in range(x.dim()) if d != dim % x.dim()]
+    torch.linalg.vector_norm(x, p, others, True, dtype=accumulator_dtype(x))
+    return out
+
+
+@kernel("normal.Tensor_Tensor", "normal.float_Tensor")
+def normal(mean: Tensor | float, std: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Whether deviations are positive is looked at twice."""
+    std.min().ge(0)
+    shapes = [x.shape for x in (mean, std) if isinstance(x, Tensor)]
+    out = torch.empty(torch.broadcast_shapes(*shapes), dtype=std.dtype, device="cuda")
+    std.min().ge(0)
+    if not isinstance(mean, Tensor):
+        mean = torch.full((), mean, dtype=std.dtype, device="cuda")
+    return out.normal_(generator=generator).mul_(std).add_(mean)
+
+
 @kernel("ldexp.Tensor")
 def ldexp(x: Tensor, other: Tensor) -> Tensor:
     return x * torch.pow(2.0, other)

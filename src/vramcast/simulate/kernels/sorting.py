@@ -39,6 +39,11 @@ def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None 
     return 255 + copies + passes * 2048 + -(-n // tile) * 1024 + 256
 
 
+def tile_bytes(n: int, per_tile: int) -> int:
+    """Of a kernel that goes through n elements once: every tile says how far it has come."""
+    return 255 + round_up((-(-n // per_tile) + 32) * 16, 256)
+
+
 def scan_bytes(n: int) -> int:
     return 1279 + 256 * max(0, -(-n // 120000) - 1)
 
@@ -91,6 +96,29 @@ def drawn(shape: Sequence[int]) -> Tensor:
     return torch.rand(shape, generator=torch.Generator())
 
 
+@kernel("median")
+def median(x: Tensor) -> Tensor:
+    """Of all elements: they are put in order."""
+    if not x.numel():
+        return new(dtype=x.dtype)
+    ordered = x.flatten().sort().values
+    return torch.where(ordered[-1].isnan(), ordered[-1], ordered[(x.numel() - 1) // 2])
+
+
+@kernel("nanmedian")
+def median_of_numbers(x: Tensor) -> Tensor:
+    if not x.numel():
+        return new(dtype=x.dtype)
+    ordered = x.flatten().sort().values
+    is_nan = ordered.isnan()
+    num_nan = is_nan.sum()
+    num_after = torch.empty_like(num_nan).fill_(x.numel() - 1).sub_(num_nan)
+    middle = num_after / 2
+    place = middle.to(torch.int64)
+    del middle, num_after, num_nan, is_nan
+    return torch.ops.aten.index.Tensor(ordered, [place])
+
+
 # TensorTopK.cu, when a row is worked on by several blocks: from so many rows on, of this length
 SEVERAL_BLOCKS = {1: 20000, 21: 10000, 41: 8000, 81: 5000, 200: 3000, 800: 800, 4001: 400}
 BLOCK_THREADS, BLOCKS_AT_ONCE, RADIX_DIGITS = 256, 6, 256
@@ -136,7 +164,7 @@ def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     dtype = dtype or (torch.int64 if is_integer else x.dtype)
     source = x if x.dtype == dtype else x.to(dtype)
     out = torch.empty_like(source)
-    if x.dim() == 1 and x.numel() > 1:
+    if x.dim() and x.numel() == x.shape[dim] > 1:
         scratch(scan_bytes(x.numel()))
     return out
 

@@ -21,7 +21,7 @@ WITHOUT_KERNEL = (
     "_cudnn_rnn_flatten_weight",
 )
 # Of the first tensor only elements that another one names are read, or read and written.
-NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2, "index_add": 2, "index_reduce": 2}
+NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2}
 SCANS = ("cum", "logcum", "_logcum")
 # Whose rates are of other accesses, as of operators whose tensors have different shapes.
 NOT_IN_VECTORS = ("topk", "cudnn_batch_norm", "cudnn_batch_norm_backward")
@@ -50,13 +50,17 @@ def work_of(
     if name in NAMED_ELEMENTS:
         num_bytes, sizes = _moved_by_name(name, arguments, result)
     elif units := _units(name, named):
-        sizes = int(_is_across(name, named)), 0, 0, units
-    # adding at positions that may be repeated sorts them first; channels last have other kernels
-    is_other = "batch_norm" in name and _is_channels_last(named["x"])
-    is_slow = "softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1
-    is_slow = is_slow or bool(named.get("accumulate"))
-    is_slow = is_slow or bool(named.get("dropout_p"))  # attention: its scores are drawn
-    access = STRIDED if is_slow or is_other or name in NOT_IN_VECTORS else PLAIN
+        shape = named["x"].shape if "batch_norm" in name else (0, 0, 0)
+        sizes = int(_is_across(name, named)), shape[0], math.prod(shape[2:]), units
+    # adding at positions that may be repeated sorts them first; attention draws dropped scores;
+    # channels last have other kernels
+    is_slow = (
+        name in NOT_IN_VECTORS
+        or any(map(named.get, ("accumulate", "dropout_p")))
+        or ("batch_norm" in name and _is_across(name, named))
+        or ("softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1)
+    )
+    access = STRIDED if is_slow else PLAIN
     if access == PLAIN and named.get("attn_bias") is not None:
         access = CONVERTING
     return dtype, flops, num_bytes, FOUR(*sizes), access
@@ -74,7 +78,7 @@ def uses_tf32(name: str) -> bool:
 def _is_across(name: str, named: Mapping[str, Any]) -> bool:
     """A softmax or a running sum over another dimension than the last has a kernel of its own."""
     x = named.get("x", named.get("grad"))
-    if name in BY_ELEMENT:
+    if name in BY_ELEMENT or "batch_norm" in name:
         return _is_channels_last(x)
     if not ("softmax" in name or name.startswith(("topk", *SCANS))) or not x.dim():
         return False

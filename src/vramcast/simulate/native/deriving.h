@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cmath>
+#include <cstring>
 #include <optional>
 
 #include "few_elements.h"
@@ -18,15 +19,11 @@ constexpr double max_typical_number = 1e3;
 
 // Also that it is a part of: a mask where nothing is padded.
 static bool is_of_one_number(const at::Tensor& host) {
-  auto storage = host.storage();
-  const auto num_elements = static_cast<int64_t>(storage.nbytes() / host.itemsize());
-  if (num_elements == 0 || storage.nbytes() > max_integer_value_bytes) return false;
-  BelowSimulation below;
-  const auto all = make_tensor(std::move(storage), {std::vector<int64_t>{num_elements}},
-                               {std::vector<int64_t>{1}}, 0, host.dtype(), false);
-  const auto first = all.select(0, 0);
-  // most are told apart by their last element
-  return first.eq(all.select(0, num_elements - 1)).item<bool>() && all.eq(first).all().item<bool>();
+  const auto& storage = host.storage();
+  const auto size = host.itemsize(), num_bytes = storage.nbytes();
+  if (num_bytes == 0 || num_bytes > static_cast<size_t>(max_integer_value_bytes)) return false;
+  const auto* bytes = static_cast<const char*>(storage.data());
+  return std::memcmp(bytes, bytes + size, num_bytes - size) == 0;
 }
 
 static Typical typical_of(const at::Tensor& tensor) {
@@ -74,6 +71,19 @@ static double equal_share(const Operator& info, const std::vector<Operand>& oper
   return info.compares_equal ? share : 1 - share;
 }
 
+// Clamped numbers are equal to the bound that they passed. Before, they are taken to be normally
+// distributed, as wide as what they are clamped to, as in draw_integers.
+static std::optional<double> share_at_bound(const Operator& info, c10::ArrayRef<IValue> arguments,
+                                            const Typical& typical) {
+  if (!(typical.low < typical.high) || arguments.size() != 2 || !arguments[1].isScalar())
+    return std::nullopt;
+  const auto number = arguments[1].toScalar().toDouble();
+  if (number != typical.low && number != typical.high) return std::nullopt;
+  const auto below = std::erfc(-number * 2 / (typical.high - typical.low) / std::sqrt(2.)) / 2;
+  const auto share = number == typical.low ? below : 1 - below;
+  return info.compares_equal ? share : 1 - share;
+}
+
 static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, const Operator& info,
                                                 c10::ArrayRef<IValue> arguments,
                                                 const at::Tensor& result) {
@@ -96,6 +106,13 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
     unsure = &tensor;
   }
   if (operands.empty()) return std::nullopt;
+  if (info.compares_equal || info.compares_unequal) {
+    if (const auto share = share_at_bound(info, arguments, operands[0].typical)) {
+      Typical found{static_cast<double>(info.compares_unequal), true};
+      found.true_share = *share;
+      return found;
+    }
+  }
   auto number = result_for_one_element(op, info, arguments, operands, 1);
   if (!number) return std::nullopt;
   const auto type = result.scalar_type();
@@ -192,6 +209,16 @@ static bool are_sides_of_overlaps(c10::ArrayRef<IValue> arguments) {
          tensor.size(2) == 2 && arguments[1].toScalar().equal(0);
 }
 
+// A product with a matrix of which every column has one 1, and else 0, moves elements.
+static bool selects(const at::Tensor& matrix, int64_t dim) {
+  if (matrix.numel() > max_read_elements || !matrix.is_cuda()) return false;
+  const auto values = known_values(matrix);
+  if (!values.defined()) return false;
+  const BelowSimulation below;
+  return at::logical_or(values.eq(0), values.eq(1)).all().item<bool>() &&
+         values.sum(dim).eq(1).all().item<bool>();
+}
+
 static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Operator& info,
                                         c10::ArrayRef<IValue> arguments) {
   auto found = healthy_now();
@@ -202,14 +229,19 @@ static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Ope
   } else if (info.clamps && arguments[1].isScalar() && arguments[2].isScalar()) {
     found.low = arguments[1].toScalar().toDouble();
     found.high = arguments[2].toScalar().toDouble();
+    if (found.low >= found.high) found = {found.high, true, true};
   } else if (info.clamps && are_sides_of_overlaps(arguments)) {
     found.is_overlap = true;
   } else if (info.keeps_zeros) {
     found.is_overlap = typical_of(arguments[0].toTensor()).is_overlap;
   } else if (info.moves) {
     for_each_tensor(arguments[0], [&](const at::Tensor& tensor) { found = typical_of(tensor); });
+  } else if (info.is_gemm && info.first_matrix == 0 && arguments[1].isTensor()) {
+    const auto &first = arguments[0].toTensor(), &second = arguments[1].toTensor();
+    if (selects(second, -2)) found = typical_of(first);
+    else if (selects(first, -1)) found = typical_of(second);
   }
-  return found.has_spread() ? std::optional(found) : std::nullopt;
+  return found.has_spread() || found.sure ? std::optional(found) : std::nullopt;
 }
 
 static std::optional<Typical> derive(const c10::OperatorHandle& op, const Operator& info,
@@ -259,8 +291,11 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
   if (info.info_result >= 0) report_no_error(info, results);
   const auto draw =
       info.draws == Draws::nothing ? std::nullopt : next_draw(info.draws, arguments);
-  if (!worth_computing(info, arguments, results))
-    return assume_values(op, info, arguments, results);
+  if (!worth_computing(info, arguments, results)) {
+    const auto ranks = ranks_of(op, info, arguments, results);
+    assume_values(op, info, arguments, results);
+    return ranks.defined() ? set_ranked(results[0].toTensor(), ranks) : void();
+  }
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
   if (info.samples || info.overwrites) {
     for (const int i : info.written_arguments)
@@ -281,8 +316,11 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
       continue;  // written arguments share their host bytes with the values just computed
     if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) {
       const auto& tensor = results[i].toTensor();
-      if (may_carry_values(tensor) && (!drawn || i == info.picked_result))
-        set_values(tensor, values[i].toTensor());
+      const auto& host = values[i].toTensor();
+      // the CPU's kernel may want a buffer that the GPU's does not fill, as log_sigmoid's
+      const bool is_alike = host.defined() && host.sizes() == tensor.sizes();
+      if (is_alike && may_carry_values(tensor) && (!drawn || i == info.picked_result))
+        set_values(tensor, host);
     } else if (results[i].isTensorList() && values[i].isTensorList()) {
       const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
       for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)

@@ -161,6 +161,7 @@ static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const 
     check_range(arguments[0].toTensor(), arguments[info.filled_with].toScalar());
   const CurrentOperator current(recorder, info.name);
   const auto metas = described_results(op, info, arguments);
+  const auto copy = copy_made_first(info, arguments, *metas);
   auto results = make_results(info, arguments, *metas, true);
   // as torch's kernels of lists do themselves: a gradient may need what was there before
   if (info.updates_list)
@@ -171,6 +172,8 @@ static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const 
   if (info.reduction && results[0].isTensor())
     simulate_reduction(op, *info.reduction, arguments, results[0]);
   if (info.draws == Draws::choices) simulate_choices(arguments);
+  if (info.sorts_places && at::globalContext().deterministicAlgorithms())
+    simulate_sorted_places(info, arguments, results[0].toTensor());
   if (info.leaves_complex) simulate_complex_result(arguments[0].toTensor());
   carry_values(op, info, arguments, results);
   note_work(info, arguments, results);
@@ -207,6 +210,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
   const auto [on_gpu, on_meta, any_tensor, left_on_host] = placement_of(info, arguments);
   TORCH_CHECK(!on_gpu || !left_on_host || !info.wants_one_device, one_device_error,
               op.schema().name(), ")");
+  if (on_gpu) check_mask(info, arguments);
   if (!on_gpu && (on_meta || (any_tensor && runs_on_host(info, arguments)))) {
     note_host_values(info, arguments, true);
     const auto given = on_meta ? Stack() : arguments.vec();

@@ -4,19 +4,22 @@
 #include "replay.h"
 #include "work.h"
 
+#include <limits>
+#include <malloc.h>
+
 namespace vramcast {
-template <typename Item>
-int64_t copy_list(std::mutex& mutex, const std::vector<Item>& list, Item* to, int64_t start,
-                  int64_t room) {
+template <typename Items>
+int64_t copy_list(std::mutex& mutex, const Items& list, typename Items::value_type* to,
+                  int64_t start, int64_t room) {
   const std::lock_guard<std::mutex> lock(mutex);
   const auto count = static_cast<int64_t>(list.size());
   if (start < count) std::copy_n(list.begin() + start, std::min(count - start, room), to);
   return count;
 }
 // Its memory too: of a long step these are hundreds of megabytes.
-template <typename Item>
-void give_back(std::vector<Item>& list) {
-  std::vector<Item>().swap(list);
+template <typename Items>
+void give_back(Items& list) {
+  Items().swap(list);
 }
 
 // DistributedDataParallel of a torch for CUDA times its passes with CUDA events, which want a
@@ -62,6 +65,13 @@ void vramcast_reset() {
     recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
   }
   record_what_stays();
+}
+// Large arrays take what was freed before: the kernel would clear new memory for every one.
+void vramcast_keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+#endif
 }
 void vramcast_keep_all() {
   const std::lock_guard<std::mutex> lock(blocks_mutex);

@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "arguments_key.h"
-#include "values.h"
+#include "ranks.h"
 
 namespace vramcast {
 

@@ -52,11 +52,14 @@ struct Operator {
   // gives the result's shape where there is no Meta kernel in C++
   const ShapeRule* shape_rule = nullptr;
   bool adds_bias = false, scales = false;  // addmm and _scaled_mm
-  bool leaves_complex = false;  // abs and angle: the result of a complex tensor is real
+  bool leaves_complex = false;  // abs: the result of a complex tensor is real
+  bool copies_first = false;    // angle as complex numbers, clamp in the type of its result
   bool fills = false;           // with one number
   int filled_with = -1;         // which argument is that number, or the one for a mask's places
   bool overwrites = false;      // writes every element of the tensor it writes to
   bool scatters = false;       // writes to places that another tensor names
+  bool sorts_places = false;   // likewise, and sorts them where results must not vary:
+  bool names_rows = false, adds_up = false;  // index_add and index_copy; index_add and scatter_add
   int passes_by_name = 0;       // over elements of its first argument that another tensor names
   bool by_pixel = false;        // a thread goes through all samples and channels of a pixel
   bool by_element = false;      // but where channels are neighbours in memory
@@ -76,6 +79,9 @@ struct Operator {
   // picks by value (topk, argmax): where the values are unknown, the pick is random
   bool ranks = false;
   size_t picked_result = 1;  // which result says what was picked
+  bool keeps_order = false;  // what was the largest of a row still is
+  bool wants_mask = false;   // of booleans, as its second argument
+  bool leaves_out = false;   // writes a number where a mask is true, so that nothing is picked there
   bool pointwise = false;
   bool moves = false;  // its result has only elements of its arguments
   bool compares_equal = false, compares_unequal = false;  // eq, ne
@@ -129,6 +135,9 @@ static const std::unordered_set<std::string> ranking_names = {
     "aten::topk", "aten::sort",        "aten::argmax",   "aten::argmin", "aten::max",
     "aten::min",  "aten::multinomial", "aten::kthvalue", "aten::median", "aten::mode"};
 
+static const std::unordered_set<std::string> order_keeping_names = {
+    "aten::exp", "aten::clone", "aten::_to_copy", "aten::div"};
+
 static const std::unordered_map<std::string, Draws> draws_by_name = {
     {"aten::random_", Draws::whole},          {"aten::random_.from", Draws::whole_from},
     {"aten::random_.to", Draws::whole_to},    {"aten::uniform_", Draws::shares},
@@ -167,10 +176,15 @@ static const std::unordered_set<std::string> moving_names = {
 // How often they go through the elements of their first argument that another tensor names: they
 // read them, or read and write them. kernels/work.py has those that are written in Python.
 static const std::unordered_map<std::string, int> passes_by_name = {
-    {"aten::index_select", 1}, {"aten::gather", 1},      {"aten::index_add_", 2},
-    {"aten::index_copy_", 2},  {"aten::scatter", 2},     {"aten::scatter_", 2},
+    {"aten::index_select", 1}, {"aten::gather", 1},      {"aten::index_add", 2},
+    {"aten::index_add_", 2},   {"aten::index_copy", 2},  {"aten::index_copy_", 2},
+    {"aten::index_reduce", 2}, {"aten::scatter", 2},     {"aten::scatter_", 2},
     {"aten::scatter_add", 2},  {"aten::scatter_add_", 2}, {"aten::scatter_reduce", 2},
     {"aten::scatter_reduce_", 2}};
+
+static const std::unordered_set<std::string> place_sorting_names = {
+    "aten::index_add",    "aten::index_add_",  "aten::index_copy",  "aten::index_copy_",
+    "aten::scatter.src",  "aten::scatter_.src", "aten::scatter_add", "aten::scatter_add_"};
 
 static const std::unordered_set<std::string> asking_names = {
     "aten::eq", "aten::ne",    "aten::lt",  "aten::le", "aten::gt",
@@ -215,6 +229,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.is_copy = full_name == "aten::copy_";
   result.wants_one_device = wants_one_device(full_name + "." + overload);
   result.ranks = ranking_names.count(full_name) > 0;
+  result.keeps_order = order_keeping_names.count(full_name) > 0;
+  result.wants_mask = full_name.rfind("aten::masked_fill", 0) == 0;
+  result.leaves_out = name == "aten::masked_fill.Scalar" || name == "aten::masked_fill_.Scalar";
   result.gives_shares = share_names.count(full_name) > 0;
   result.clamps = full_name == "aten::clamp" && overload.empty();
   result.subtracts = full_name == "aten::sub" && overload == "Tensor";
@@ -240,6 +257,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.makes_zero_tensor = full_name == "aten::_efficientzerotensor";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
+  result.sorts_places = place_sorting_names.count(name) > 0;
+  result.names_rows = full_name.rfind("aten::index_", 0) == 0;
+  result.adds_up = full_name.find("_add") != std::string::npos;
   if (passes_by_name.count(full_name)) result.passes_by_name = passes_by_name.at(full_name);
   if (full_name.rfind("aten::nll_loss", 0) == 0) result.units_dimension = 0;
   if (full_name.rfind("aten::cudnn_batch_norm", 0) == 0) result.units_dimension = 1;
@@ -248,7 +268,9 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.solves = full_name == "aten::linalg_solve_triangular";
   result.by_pixel = result.by_element || full_name.rfind("aten::upsample_bicubic2d", 0) == 0 ||
                     full_name == "aten::upsample_trilinear3d";
-  result.leaves_complex = full_name == "aten::abs" || full_name == "aten::angle";
+  result.leaves_complex = full_name == "aten::abs";
+  result.copies_first = name == "aten::angle" || name == "aten::clamp" ||
+                        name == "aten::clamp_min" || name == "aten::clamp_max";
   result.adds_bias = full_name == "aten::addmm" && (overload.empty() || overload == "out");
   result.scales = full_name == "aten::_scaled_mm";
   result.is_gemm = gemm_names.count(full_name) > 0;
@@ -332,6 +354,13 @@ static void for_each_tensor(const IValue& value, Visitor&& visit) {
   } else if (value.isList()) {
     for (const IValue& item : value.toListRef()) for_each_tensor(item, visit);
   }
+}
+
+// Masks of bytes are not taken any more.
+static void check_mask(const Operator& info, c10::ArrayRef<IValue> arguments) {
+  if (!info.wants_mask) return;
+  const auto type = arguments[1].toTensor().scalar_type();
+  TORCH_CHECK(type == at::kBool, "masked_fill only supports boolean masks, but got dtype ", type);
 }
 
 }  // namespace vramcast

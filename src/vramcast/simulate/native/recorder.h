@@ -8,6 +8,8 @@
 #include <c10/util/typeid.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "long_list.h"
 #include "streams.h"
 
 namespace vramcast {
@@ -69,9 +72,9 @@ struct BlasHandle {
 
 struct Recorder {
   std::mutex mutex;
-  std::vector<int64_t> events;  // +id allocates, -id frees; ids start at 1; 0 is a mark
-  std::vector<Allocation> allocations;
-  std::vector<int64_t> shapes;
+  LongList<int64_t> events;  // +id allocates, -id frees; ids start at 1; 0 is a mark
+  LongList<Allocation> allocations;
+  LongList<int64_t> shapes;
   std::vector<std::string> names;
   std::unordered_map<std::string, int32_t> name_index;
   // Asks Python for the number of the current line of the user's program.
@@ -217,14 +220,24 @@ struct Recorder {
   // From torch 2.15 on each product takes one of the library it uses, and gives it back.
   void take_gemm_workspace(bool lt) {
     if (!keeps_gemm_workspaces) {
-      const auto num_bytes = lt ? gemm_lt_workspace_bytes : gemm_workspace_bytes;
+      const auto num_bytes = lt ? gemm_lt_workspace_bytes : configured_gemm_bytes();
       if (num_bytes) free(take_workspace(num_bytes), epoch, {});
       return;
     }
     auto& handle = blas_handle();
     if (!handle) handle = std::make_unique<BlasHandle>();
-    take_workspace_once(*handle, false, gemm_workspace_bytes);
+    take_workspace_once(*handle, false, configured_gemm_bytes());
     if (lt) take_workspace_once(*handle, true, gemm_lt_workspace_bytes);
+  }
+  // torch reads the variable at its first product: the program may have set it by then.
+  int64_t configured_gemm_bytes() const {
+    const char* rest = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+    int64_t total = 0;
+    long long kib = 0, count = 0;
+    int length = 0;
+    for (; rest && std::sscanf(rest, ":%lld:%lld%n", &kib, &count, &length) == 2; rest += length)
+      total += kib * count * 1024;
+    return total ? total : gemm_workspace_bytes;
   }
   // of this thread
   static std::unique_ptr<BlasHandle>& blas_handle() {

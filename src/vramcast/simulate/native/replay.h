@@ -28,7 +28,7 @@ class AddressSpace {
     if (!after_copies) take_units(kernel_units);
   }
   void start_cudnn() { take_units(cudnn_units); }
-  void start_cublas() { take_units(cublas_units); }
+  void start_cublas(int64_t num_bytes) { take_units(divided_up(num_bytes, unit_bytes)); }
   void fill_gaps() { gaps_.clear(); }
   int64_t take(int64_t num_bytes) {
     const auto units = divided_up(num_bytes, unit_bytes);
@@ -42,7 +42,7 @@ class AddressSpace {
  private:
   static constexpr int64_t unit_bytes = 2 * mebibyte, range_units = 16, arena_units = 207,
                            units_below = 3, above = 244, units_above = 12, kernel_units = 5,
-                           cudnn_units = 5, cublas_units = 32, origin = 1 << 20;
+                           cudnn_units = 5, origin = 1 << 20;
 
   int64_t take_units(int64_t units) {
     for (const auto& [start, length] : gaps_) {
@@ -99,7 +99,7 @@ class ReplayAllocator {
 
   void start_kernels(bool after_copies) { addresses_.start_kernels(after_copies); }
   void start_cudnn() { addresses_.start_cudnn(); }
-  void start_cublas() { addresses_.start_cublas(); }
+  void start_cublas(int64_t num_bytes) { addresses_.start_cublas(num_bytes); }
   void start_nccl() { addresses_.fill_gaps(); }
   // The size of the block; 0 where there is no memory for it.
   int64_t malloc(int64_t id, int64_t requested_bytes, int64_t size_bytes, int64_t key) {
@@ -294,8 +294,8 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
                       const int64_t* releases, int64_t num_releases, int64_t empty_cache,
                       int64_t capacity_bytes, int64_t large_segment_bytes,
                       int64_t first_kernel, int64_t first_convolution, int64_t first_product,
-                      int64_t backward_product, int64_t first_collective, int64_t* allocated,
-                      int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
+                      int64_t backward_product, int64_t first_collective, int64_t cublas_bytes,
+                      int64_t* allocated, int64_t* reserved, int64_t* block_bytes, int64_t* peaks,
                       vramcast::Replayed* result, int64_t* pieces) {
   vramcast::ReplayAllocator allocator(num_allocations, capacity_bytes, large_segment_bytes,
                                       !first_kernel);
@@ -312,7 +312,8 @@ int64_t vramcast_replay(const int64_t* events, int64_t num_events, const int64_t
     if (first_kernel && at == first_kernel + 1)
       allocator.start_kernels(events[first_kernel] > 2);
     if (first_convolution && at == first_convolution + 1) allocator.start_cudnn();
-    if (at && (at == first_product || at == backward_product)) allocator.start_cublas();
+    if (at && (at == first_product || at == backward_product))
+      allocator.start_cublas(cublas_bytes);
     if (first_collective && at == first_collective) allocator.start_nccl();
     const auto event = events[at], id = event < 0 ? -event : event;
     if (event == 0) {
@@ -350,7 +351,7 @@ double vramcast_step_period(const double* costs, const double* seconds, const bo
         host = std::max(host, ends[oldest]);
         device = std::max(device + gap, host + latency) + seconds[i] * device_factor;
         ends[oldest] = device;
-        oldest = (oldest + 1) % ends.size();
+        if (++oldest == ends.size()) oldest = 0;  // a division takes longer than all of this
       }
       if (waits[i]) host = std::max(host, device) + wait;
     }

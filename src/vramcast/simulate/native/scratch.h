@@ -68,20 +68,82 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
   set_typical(destination, typical);
 }
 
-// The magnitude and the angle of complex numbers are computed as complex numbers.
+// What angle and clamp make before their result, and keep until they end.
+static c10::DataPtr copy_made_first(const Operator& info, c10::ArrayRef<IValue> arguments,
+                                    const std::vector<IValue>& results) {
+  if (!info.copies_first) return {};
+  const auto &x = arguments[0].toTensor(), &result = results[0].toTensor();
+  if (x.scalar_type() == result.scalar_type()) return {};
+  const auto item_bytes = x.is_complex() ? x.itemsize() : result.itemsize();
+  return device_allocator.allocate(x.numel() * item_bytes);
+}
+
+// The magnitude of complex numbers is computed as a complex number.
 static void simulate_complex_result(const at::Tensor& input) {
   if (input.is_complex()) device_allocator.allocate(input.nbytes());
+}
+
+// The probabilities are looked at. Then one number is drawn for each, and the largest shares of them
+// are taken.
+static void simulate_single_choices(const at::Tensor& input, int64_t count) {
+  at::Tensor is_valid, is_zero;
+  {
+    const auto largest = at::max(input), is_finite = at::lt(largest, INFINITY);
+    const auto smallest = at::min(input), is_positive = at::ge(smallest, 0);
+    is_valid = at::logical_and(is_finite, is_positive);
+  }
+  if (input.dim() == 1) {
+    is_zero = at::eq(at::sum(input), 0);
+  } else {
+    const auto sums = at::sum(input, {1}), are_zero = at::eq(sums, 0);
+    is_zero = at::any(are_zero);
+  }
+  at::logical_not(is_zero);
+  const auto drawn = at::empty_like(input);
+  if (count > 1) at::empty(input.numel() / input.size(-1) * count, input.options());
 }
 
 // Several choices that may be the same: the probabilities as they are, of sum one, and added up,
 // for which CUB takes scratch memory where there is one row.
 static void simulate_choices(c10::ArrayRef<IValue> arguments) {
-  if (takes_one_for_each(arguments)) return;
   const auto& input = arguments[0].toTensor();
+  if (input.numel() == 0) return;
+  if (takes_one_for_each(arguments)) return simulate_single_choices(input, arguments[1].toInt());
   std::array<at::Tensor, 3> copies;
   for (auto& copy : copies) copy = at::empty_like(input);
   const auto tiles = input.numel() / 1920 + 33;
   if (input.dim() == 1) device_allocator.allocate((8 * tiles + 255) / 256 * 256 + 511);
+}
+
+// Where results must not vary, what is written to places that a tensor names goes by index_put_,
+// which sorts them. Of scatter every element has a place: the other dimensions are counted.
+static void simulate_sorted_places(const Operator& info, c10::ArrayRef<IValue> arguments,
+                                   at::Tensor out) {
+  const auto dim = at::maybe_wrap_dim(arguments[1].toInt(), out.dim());
+  const auto& index = arguments[2].toTensor();
+  auto source = arguments[3].toTensor();
+  if (!index.numel() || !out.dim()) return;
+  if (info.names_rows && info.adds_up) source = at::mul(source, arguments[4].toScalar());
+  c10::List<std::optional<at::Tensor>> places;
+  for (int64_t d = 0; d < out.dim() && (d <= dim || !info.names_rows); ++d) {
+    if (d == dim || info.names_rows) {
+      places.push_back(d == dim ? std::optional(index) : std::nullopt);
+      continue;
+    }
+    std::vector<int64_t> shape(index.dim(), 1);
+    shape[d] = index.size(d);
+    const auto counted = at::arange(index.size(d), index.options());
+    places.push_back(counted.view(shape).expand(index.sizes()));
+  }
+  if (!info.names_rows && source.sizes() != index.sizes())
+    source = source.as_strided(index.sizes(), source.strides());
+  auto before = known_values(out);
+  if (before.defined()) {  // index_put_ changes it, as the operator itself does afterwards
+    const BelowSimulation below;
+    before = before.clone();
+  }
+  at::_index_put_impl_(out, places, source, info.adds_up, false);
+  if (before.defined()) set_values(out, before);
 }
 
 // Scratch memory of a reduction: taken after the result, given back when the kernel has been

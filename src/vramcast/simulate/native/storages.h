@@ -40,6 +40,7 @@ struct Block {
   at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
   std::function<void()> draw;  // writes random numbers into them; hardly anybody asks for them
   bool drawn = false;  // they are random numbers: of what is made of them only masks are computed
+  bool ranked = false;  // likewise, but none of them is the largest where a mask left it out
   Typical typical = healthy_now();  // of the contents, where they are not known
   bool stays = false;               // it is part of every recording
 

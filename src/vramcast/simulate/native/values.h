@@ -81,7 +81,7 @@ static bool is_whole(const at::Tensor& tensor) {
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
-  block->drawn = false;
+  block->drawn = block->ranked = false;
   BelowSimulation below;
   if (!block->values.defined()) {
     block->values = host_bytes(block->num_bytes);
@@ -123,7 +123,7 @@ static void forget_values(const at::Tensor& tensor) {
   if (!block) return;
   block->values.reset();
   block->draw = nullptr;
-  block->drawn = false;
+  block->drawn = block->ranked = false;
   block->typical = healthy_now();
 }
 

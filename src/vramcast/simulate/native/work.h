@@ -29,7 +29,7 @@ static constexpr int32_t tf32 = 1006;
 
 struct WorkLog {
   std::mutex mutex;
-  std::vector<Work> list;
+  LongList<Work> list;
   std::vector<int64_t> begins;  // of steps
 
   // how many kernels written in Python are running inside each other

@@ -27,10 +27,8 @@ def apply(patcher: Patcher) -> None:
         functions: dict[tuple[int, ...], _Graphed] = {}
 
         def run(inputs: list[Any]) -> Any:
-            kept = patcher.gpu.library_memory
-            trees = kept.get("cudagraph trees") or kept.setdefault(
-                "cudagraph trees", _Trees(library)
-            )
+            kept, name = patcher.gpu.library_memory, "cudagraph trees"
+            trees = kept.get(name) or kept.setdefault(name, _Trees(library))
             key = tuple(inputs[i] for i in numbers)
             function = functions.setdefault(key, _Graphed(model, set(static_inputs)))
             return function.run(trees, inputs)
@@ -45,30 +43,26 @@ class _Trees:
 
     def __init__(self, library: Any) -> None:
         self.library = library
-        self.pool = torch.cuda.graph_pool_handle()
+        self.id = torch.cuda.graph_pool_handle()
         self.stream = torch.cuda.Stream()
         self.results: set[int] = set()
         # as torch does, so that the pool stays
         self._first = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._first, pool=self.pool, stream=self.stream):
+        with torch.cuda.graph(self._first, pool=self.id, stream=self.stream):
             pass
 
     @contextmanager
     def allocating(self) -> Iterator[None]:
         """In the pool, on its stream."""
         torch.cuda.synchronize()
-        with torch.cuda.stream(self.stream):
-            self.library.vramcast_begin_pool(self.pool[1], 0, True)
-            try:
-                yield
-            finally:
-                self.library.vramcast_end_pool(self.pool[1])
+        with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(self):  # type: ignore[arg-type]
+            yield
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
         """And then replayed: a capture computes nothing."""
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self.pool, stream=self.stream):
+        with torch.cuda.graph(graph, pool=self.id, stream=self.stream):
             yield
         graph.replay()
 
@@ -79,8 +73,7 @@ class _Trees:
 class _Graphed:
     def __init__(self, model: Callable[[list[Any]], Any], static_inputs: set[int]) -> None:
         self._model, self._static_inputs = model, static_inputs
-        self._num_runs = 0
-        self._copies: dict[int, torch.Tensor] = {}
+        self._num_runs, self._copies = 0, dict[int, torch.Tensor]()
 
     def run(self, trees: _Trees, inputs: list[Any]) -> Any:
         if self._num_runs == CAPTURE:
@@ -93,8 +86,8 @@ class _Graphed:
         with ExitStack() as stack:
             trees.library.vramcast_drop_gemm_workspaces()
             stack.callback(trees.library.vramcast_drop_gemm_workspaces)
-            is_captured = self._num_runs == CAPTURE
-            stack.enter_context(trees.capturing() if is_captured else trees.allocating())
+            run = trees.capturing if self._num_runs == CAPTURE else trees.allocating
+            stack.enter_context(run())
             results = self._model(inputs)
         if self._num_runs > CAPTURE:
             trees.library.vramcast_replayed_since(before)
@@ -110,6 +103,4 @@ class _Graphed:
         for index, value in enumerate(inputs):
             is_tensor = isinstance(value, torch.Tensor) and value.is_cuda
             if is_tensor and index not in self._static_inputs and not trees.has(value):
-                self._copies[index] = torch.empty_strided(
-                    value.shape, value.stride(), dtype=value.dtype, device="cuda"
-                )
+                self._copies[index] = value.new_empty_strided(value.shape, value.stride())

@@ -19,9 +19,6 @@ def apply(patcher: Patcher) -> None:
         patcher.gpu.was_timed = False
         compiling.enter_context(patcher.gpu.compiling())
 
-    def end(*_: Any) -> None:
-        compiling.close()
-
     handler = sys.modules[LIBRARY].CompilationCallbackHandler
     patcher.put(handler, "run_start_callbacks", begin)
-    patcher.put(handler, "run_end_callbacks", end)
+    patcher.put(handler, "run_end_callbacks", lambda *_: compiling.close())

@@ -4,7 +4,6 @@ Why: in a build of torch without CUDA it has no function for that.
 """
 
 import sys
-from typing import Any
 
 from vramcast.simulate.patching import Patcher
 
@@ -12,8 +11,6 @@ LIBRARY = "torch._dynamo.device_interface"
 
 
 def apply(patcher: Patcher) -> None:
-    def current_stream(*_: Any) -> int:
-        return int(patcher.gpu.device.library.vramcast_stream())
-
+    stream = patcher.gpu.device.library.vramcast_stream
     cuda = sys.modules[LIBRARY].CudaInterface
-    patcher.put(cuda, "get_raw_stream", staticmethod(current_stream))
+    patcher.put(cuda, "get_raw_stream", staticmethod(lambda *_: int(stream())))

@@ -27,9 +27,7 @@ def apply(patcher: Patcher) -> None:
         if not options.get("skip_logging") and patcher.gpu.compilations:
             code = frame.f_code
             name = f"{code.co_name} ({Path(code.co_filename).name}:{code.co_firstlineno})"
-            known = patcher.gpu.compilations.recompilations
-            key = name, _short(reasons)
-            known[key] = known.get(key, 0) + 1
+            patcher.gpu.compilations.recompilations[name, _short(reasons)] += 1
         return reasons
 
     patcher.put(frames, FIND_REASONS, note_reasons)

@@ -49,7 +49,7 @@ def fwd(gpu: Any, *given: Any) -> Any:
     if splits > 1:
         widths = v.shape[-1:], ()
         parts = [new(splits, *sums_shape, *width, dtype=torch.float32) for width in widths]
-    note_work(gpu.device.library, q, k, _pairs(q, k, batch), causal, is_forward=True)
+    note_work(gpu.device.library, q, k, batch, causal, is_forward=True)
     del counters
     return out, sums, *parts
 
@@ -76,15 +76,9 @@ def bwd(gpu: Any, *given: Any) -> Any:
         shape = *first, k.shape[-2], key_rows * width
         sums += [new(*shape, dtype=torch.float32) for _ in range(2)]
     counters = new(-(-queries // block_rows), batch, heads, dtype=torch.int32)
-    note_work(
-        gpu.device.library, q, k, _pairs(q, k, batch), given[BACKWARD_CAUSAL], is_forward=False
-    )
+    note_work(gpu.device.library, q, k, batch, given[BACKWARD_CAUSAL], is_forward=False)
     del counters
     return sums
-
-
-def _pairs(q: Tensor, k: Tensor, batch: int) -> float:
-    return q.shape[-2] * q.shape[:-2].numel() * k.shape[:-2].numel() / batch
 
 
 def _block(width: int, capability: tuple[int, int], given: tuple[Any, ...]) -> tuple[int, int]:

@@ -53,7 +53,7 @@ def apply(patcher: Patcher) -> None:
             parts = [new(*rows, dtype=torch.float32)]
             parts.append(new(*rows, _rounded_width(width), dtype=torch.float32))
         random_state = new(2, dtype=torch.int64)
-        note(q, k, batch * heads * queries * keys, causal, is_forward=True)
+        note(q, k, batch, causal, is_forward=True)
         return out, sums, mask, random_state
 
     def varlen_fwd(q: Tensor, k: Tensor, v: Tensor, out: Any, starts: Tensor, *more: Any) -> Any:
@@ -64,7 +64,7 @@ def apply(patcher: Patcher) -> None:
         sums = new(heads, total, dtype=torch.float32)
         mask = _mask(q, batch, heads, queries, keys) if wants_softmax else new(0, dtype=q.dtype)
         random_state = new(2, dtype=torch.int64)
-        note(q, k, heads * total * k.shape[0] / batch, causal, is_forward=True)
+        note(q, k, batch, causal, is_forward=True)
         return out, sums, mask, random_state
 
     def backward(given: tuple[Any, ...], batch: int, rows: tuple[int, ...], more: Any) -> Any:
@@ -83,8 +83,7 @@ def apply(patcher: Patcher) -> None:
         if k.shape[-2] != heads:
             shape = *k.shape[:-2], heads, width
             per_head = [new(*shape, dtype=q.dtype) for _ in (k, v)]
-        tokens = q.shape[:-2].numel() * k.shape[:-2].numel() / batch
-        note(q, k, heads * tokens, causal, is_forward=False)
+        note(q, k, batch, causal, is_forward=False)
         del query_sums, per_head
         return *grads, row_sums
 
@@ -104,9 +103,9 @@ def apply(patcher: Patcher) -> None:
 
 
 def note_work(
-    device: Any, q: Tensor, k: Tensor, pairs: float, causal: bool, is_forward: bool
+    device: Any, q: Tensor, k: Tensor, batch: int, causal: bool, is_forward: bool
 ) -> None:
-    """`pairs` of a query and a key, of all heads."""
+    pairs = q.shape[:-1].numel() * k.shape[:-2].numel() / batch  # of a query and a key
     name = OPERATOR if is_forward else f"{OPERATOR}_backward"
     products = FORWARD_PRODUCTS if is_forward else BACKWARD_PRODUCTS
     flops = 2.0 * products * pairs * q.shape[-1] * (0.5 if causal else 1.0)

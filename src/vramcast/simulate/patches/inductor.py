@@ -103,8 +103,8 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
             work = _work(arguments, is_changed, turns, num_slow)
             library.vramcast_add_work(name, *work, access)
         else:
-            everything = (*arguments, *options.values())
-            library.vramcast_add_work(name, *work_of("triton", everything, {}, None))
+            tensors = (*arguments, *options.values())
+            library.vramcast_add_work(name, *work_of("triton", tensors, {}, None))
 
     launch.config = config
     launch.cache_hash, launch.store_cubin = "", False

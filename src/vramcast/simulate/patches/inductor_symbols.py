@@ -19,5 +19,5 @@ def apply(patcher: Patcher) -> None:
     patcher.put(torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided_cuda, add=True)
     patcher.put(torch._C, "_cuda_cudaCachingAllocator_is_enabled", lambda: True, add=True)
     for name in ("_cuda_CUDAAllocator_AllocatorState", "_set_cached_tensors_enabled"):
-        if not hasattr(torch._C, name):  # they are imported by name
+        if not hasattr(torch._C, name):  # imported by name
             patcher.put(torch._C, name, lambda *_: None, add=True)

@@ -6,7 +6,6 @@ while nothing else needs them yet, as libraries do when they are imported, waits
 """
 
 import functools
-import gc
 import importlib.util
 import os
 import sys
@@ -107,17 +106,5 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
 
         skip_code(own.__code__)
     torch.nn.Module.__call__ = own  # type: ignore[method-assign]
-    with _no_collections():
+    with torch_dynamo.no_collections():
         return compile_really(model, **options)
-
-
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """Looking for garbage in what the imports make takes a fifth of their time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

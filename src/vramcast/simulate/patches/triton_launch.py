@@ -20,15 +20,7 @@ NUM_CALLS = 17
 def apply(patcher: Patcher) -> None:
     def launch(self: Any, *arguments: Any, **options: Any) -> None:
         patcher.gpu.device.library.vramcast_add_python_calls(NUM_CALLS)
-        name = _name_of(self)
         work = work_of("triton", (*arguments, *options.values()), {}, None)
-        patcher.gpu.device.library.vramcast_add_work(f"triton::{name}".encode(), *work)
+        patcher.gpu.device.library.vramcast_add_work(f"triton::{self.__name__}".encode(), *work)
 
     patcher.put(sys.modules[LIBRARY].JITFunction, "run", launch)
-
-
-def _name_of(kernel: Any) -> str:
-    """Of the function that was decorated; autotuners hold it one or two levels down."""
-    while not hasattr(kernel, "__name__") and hasattr(kernel, "fn"):
-        kernel = kernel.fn
-    return str(getattr(kernel, "__name__", "?"))

@@ -8,7 +8,7 @@ Versions: triton 3.
 import inspect
 import linecache
 import sys
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from vramcast.simulate.patching import Patcher
@@ -32,27 +32,19 @@ class _Inspect(ModuleType):
 
 
 def _lines_of(function: FunctionType) -> tuple[list[str], int] | None:
-    lines, first = (
-        linecache.getlines(function.__code__.co_filename),
-        function.__code__.co_firstlineno,
-    )
+    code = function.__code__
+    lines, first = linecache.getlines(code.co_filename), code.co_firstlineno
     if not 0 < first <= len(lines):
         return None
-    last = _last_line(function.__code__)
+    last = max(end for _, end, *_ in code.co_positions() if end)
     indentation = _indentation(lines[first - 1])
-    # what leaves no code is part of it too: comments, and names that only have a type
+    # what leaves no code is part of it too: functions, comments, names that only have a type
     for number in range(last + 1, len(lines) + 1):
         if lines[number - 1].strip():
             if _indentation(lines[number - 1]) <= indentation:
                 break
             last = number
     return lines[first - 1 : last], first
-
-
-def _last_line(code: CodeType) -> int:
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    ends = (end for _, end, _, _ in code.co_positions() if end is not None)
-    return max(code.co_firstlineno, *ends, *map(_last_line, inner))
 
 
 def _indentation(line: str) -> int:

@@ -11,6 +11,7 @@ from vramcast.errors import WorkloadError
 from vramcast.text import did_you_mean
 from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
+from vramcast.workload.reference import check_size
 
 NAME = re.compile(r"python(\d(\.\d+)?)?t?")
 WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
@@ -82,6 +83,7 @@ def _file(words: Sequence[str], so_far: Program) -> Program:
             f"{words[0]!r} is a notebook, not a program.",
             f"Make one of it: jupyter nbconvert --to script {words[0]}",
         )
+    check_size(path)
     return replace(so_far, target=path, arguments=tuple(words[1:]))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 class JITFunction:
     def __init__(self, fn: Any) -> None:
         self.fn = fn
+        self.__name__ = fn.__name__
 
     def __getitem__(self, grid: Any) -> Any:
         return lambda *arguments, **options: self.run(*arguments, grid=grid, **options)
