@@ -383,6 +383,7 @@ def test_the_capacity_is_a_line_in_the_row_of_every_gpu_and_on_a_meter(
     ticks = page.locator(".chart").first.locator("[aria-label=tick] line")
     assert ticks.count() == 2 * len(cases)  # each with a rim
     page.set_viewport_size({"width": WIDTHS["phone"], "height": 800})  # numbers are near limits
+    page.reload()  # or the chart could be drawn again while its lines are measured
     numbers = page.locator(".chart").first.locator("text", has_text="GiB").all()
     boxes = [box for number in numbers if (box := number.bounding_box())]
     for line in (one.bounding_box() for one in ticks.all()):

@@ -63,15 +63,15 @@ def build() -> Path:
     """The compiled library; compiles it first where needed (about 30 s)."""
     cudnn = installed()
     if cudnn and not cudnn.cublas:
-        name = cudnn.cublas_name
-        _built(cublas_substitute_path(name), "compile_cublas_substitute", name)
+        cublas_substitute(cudnn.cublas_name)
     return _built(library_path(), "compile_library")
 
 
-def cublas_substitute_path(name: str) -> Path:
-    """Of a library that stands for cuBLAS, by the name under which it is looked for."""
+def cublas_substitute(name: str) -> Path:
+    """A library that stands for cuBLAS, by the name under which it is looked for."""
     digest = hashlib.sha256(CUBLAS_SUBSTITUTE.read_bytes()).hexdigest()[:16]
-    return cache_folder() / f"{name}-{digest}.so"
+    path = cache_folder() / f"{name}-{digest}.so"
+    return _built(path, "compile_cublas_substitute", name)
 
 
 def _built(path: Path, task: str, *options: str) -> Path:

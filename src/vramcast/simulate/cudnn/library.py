@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.simulate.build import cublas_substitute_path
+from vramcast.simulate.build import cublas_substitute
 from vramcast.simulate.cudnn.files import installed
 from vramcast.simulate.cudnn.refusals import Log
 
@@ -183,7 +183,7 @@ def _library() -> Any:
     with log().opened():
         try:
             # cuDNN ends the process where it finds no cuBLAS
-            cublas = found.cublas or cublas_substitute_path(found.cublas_name)
+            cublas = found.cublas or cublas_substitute(found.cublas_name)
             ctypes.CDLL(str(cublas), mode=ctypes.RTLD_GLOBAL)
             library = ctypes.CDLL(str(found.library))
             # likewise for its own parts: in 9.27 this one needs the driver of a GPU
