@@ -273,7 +273,12 @@ def descendants(pid: int) -> set[int]:
     found: set[int] = set()
     unseen = [pid]
     while unseen:
-        for task in Path(f"/proc/{unseen.pop()}/task").glob("*"):
+        folder = Path(f"/proc/{unseen.pop()}/task")
+        try:
+            tasks = [folder / name for name in os.listdir(folder)]
+        except OSError:  # it has ended since it was listed
+            continue
+        for task in tasks:
             with suppress(OSError):
                 children = {int(child) for child in (task / "children").read_text().split()}
                 unseen += children - found
