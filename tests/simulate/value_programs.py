@@ -6,6 +6,7 @@ python tests/simulate/value_programs.py
 from __future__ import annotations
 
 import struct
+from itertools import accumulate
 
 from program_device import run_programs, taken_by
 
@@ -94,6 +95,16 @@ def clamped_numbers_are_often_at_a_bound() -> None:
     for x in (numbers.clamp(0, 1), numbers.clamp(0, 1).view(-1, 4) @ chosen):
         assert int((x == 0).sum()) == 2000 and int((x != 1).sum()) > 3800
     assert int((numbers == 0).sum()) == int((numbers.clamp(0, 1) * 2 == 0).sum()) == 0
+
+
+def the_norm_of_a_matrix_decides_how_its_exponential_is_made() -> None:
+    """What an H200 took for one of a large norm is in benchmarks/operators."""
+    peaks = {}
+    for entry in (0.001, 10.0):
+        matrix = torch.full((5, 5), entry).cuda()
+        events = taken_by(lambda matrix=matrix: torch.linalg.matrix_exp(matrix))
+        peaks[entry] = max(accumulate(e // 100 for e in events if e % 100 == 0))
+    assert peaks[0.001] < peaks[10.0] == 14
 
 
 def places_that_are_sorted_keep_what_is_known() -> None:

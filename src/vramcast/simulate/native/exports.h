@@ -44,6 +44,7 @@ void vramcast_install() {
   register_device_kernels();
   install_rnn_stubs();
   install_sparse_stubs();
+  install_matrix_stub();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
 }
 void vramcast_reset() {

@@ -3,6 +3,8 @@
 // as it is, and what it allocates is simulated. Those with a CUDA kernel of their own are in
 // sparse.h.
 #pragma once
+#include <ATen/native/FunctionOfAMatrixUtils.h>
+
 #include "values.h"
 
 namespace vramcast {
@@ -62,6 +64,13 @@ static bool is_made_of_dense(const Operator& info, DispatchKeySet keys,
     return true;
   return keys.has(DispatchKey::SparseCUDA) || keys.has(DispatchKey::SparseCsrCUDA) ||
          keys.has(DispatchKey::NestedTensorCUDA);
+}
+
+// The only part of matrix_exp that is a kernel: it writes into a tensor that is given.
+static void combine_powers(at::TensorIterator&, int64_t, int64_t, int64_t) {}
+
+inline void install_matrix_stub() {
+  at::native::_compute_linear_combination_stub.set_cuda_dispatch_ptr(&combine_powers);
 }
 
 template <DispatchKey key>

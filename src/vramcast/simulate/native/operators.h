@@ -160,6 +160,7 @@ static const std::unordered_set<std::string> host_code_names = {
     "aten::_to_sparse_bsc",
     "aten::sparse_mask",
     "aten::_embedding_bag_backward",
+    "aten::linalg_matrix_exp",
     "aten::_nested_from_padded",
     "aten::_nested_tensor_from_mask",
     "aten::_nested_tensor_from_mask_left_aligned",
