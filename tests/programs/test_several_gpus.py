@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,6 +116,25 @@ def test_where_only_one_rank_fails_the_other_is_the_answer(tmp_path: Path) -> No
     found = vramcast.predict(["torchrun", "--nproc-per-node=2", str(program)], gpu="h200")
     assert [rank.rank for rank in found.ranks] == [0]
     assert any(limit.startswith("rank 1 could not be simulated") for limit in found.limits)
+
+
+def test_what_is_run_again_for_its_bounds_prints_only_once(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('nccl')\n"
+        "print('begun', flush=True)\n"
+        "w = torch.ones(64, 64, device='cuda', requires_grad=True)\n"
+        "while True:\n"
+        "    dist.all_reduce((w.detach() * 2).contiguous(), async_op=True)\n"
+        "    w.square().sum().backward()\n"
+        "    torch.optim.SGD([w], 0.1).step()\n"
+    )
+    line = ["torchrun", "--nproc-per-node=2", str(program)]
+    command = [sys.executable, "-m", "vramcast", "predict", "--gpu=h200", "--ranks=0", "--json"]
+    done = subprocess.run([*command, "--", *line], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["peak_reserved_bytes_low"], "it was run three times"
+    assert done.stderr.count("begun") == 1
 
 
 @pytest.mark.long

@@ -43,6 +43,7 @@ class ProgramJob(Job):
         self.knobs = typed_knobs(self._given)
         self.function = _cannot_be_called
         self._limits, self._allocator_settings = set(budget.limits()), budget.settings_text
+        self._has_printed = set[str]()
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
         return self._in_fork(self._given, use, **options)
@@ -69,9 +70,13 @@ class ProgramJob(Job):
         program = read_line(self.line.filled({**knobs, **self._given}))
         variables = with_rank(program.environment, self.rank_variables)
         program = replace(program, environment=variables)
+        is_repeated = repr(program) in self._has_printed
+        self._has_printed.add(repr(program))
         with scratch_folder() as scratch:
 
             def run(deliver: Callable[[Any], NoReturn]) -> Answer:
+                if is_repeated:
+                    _print_nothing()
                 return _SimulatedProgram(self, program, scratch, use, deliver, **options).go()
 
             try:
@@ -81,6 +86,13 @@ class ProgramJob(Job):
                     failure.message,
                     "Look at what it printed, for os._exit in a thread, and at the host's memory.",
                 ) from None
+
+
+def _print_nothing() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
 
 
 class _SimulatedProgram(ProgramRun):
