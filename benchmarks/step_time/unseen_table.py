@@ -30,6 +30,7 @@ FILES = {
     "compiled_set": "compiled_steps.py",
     "varied": "varied.py",
     "varied_more": "varied.py",
+    "fields": "fields.py",
 }
 OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds")
 TEXT = """# Steps that nobody had measured
@@ -73,6 +74,7 @@ convolutions took 23.2 ms, 22.2 predicted). In `ratings` it is the gradient of e
 ms for 0.3. The kernels of `sounds` are right, but those of a long filter's 16 groups ran side by
 side. These predictions were made without two features of such filters, which came back since.
 `cohere` is not there: no time was left for it.""",
+    "fields": "",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
     "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended

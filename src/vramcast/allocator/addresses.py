@@ -1,13 +1,12 @@
 """Where cudaMalloc puts a segment: the allocator breaks ties between equal blocks by address.
 
-Read off traces of 54 processes (H200, driver 580, CUDA 13.0), of which 51 replay to the byte.
-Addresses come in units of 2 MiB. The driver takes the lowest gap that fits, or else reserves a new
-range, a multiple of 32 MiB, below all others. A process starts with an arena, whose last unit the
-first segment gets, and a range above it. The arena is used when a kernel was launched: what was
-there before, as a model that was copied from the host, is in the range above, or below the arena.
-The first kernel, where no copies came before it, cuBLAS when it starts in a thread, and cuDNN when
-the result of its first convolution is there, take units for themselves. NCCL, when it starts, fills
-the gaps that there are (seen under DistributedDataParallel).
+Read off traces of 54 processes (H200, driver 580, CUDA 13.0). Addresses come in units of 2 MiB. The
+driver takes the lowest gap that fits, or else reserves a new range, a multiple of 32 MiB, below all
+others. A process starts with an arena, whose last unit the first segment gets, and a range above
+it. The arena is used when a kernel was launched: what was there before is in the range above, or
+below the arena. The first kernel, where no copies came before it, cuBLAS when it starts in a
+thread, and cuDNN when the result of its first convolution is there, take units for themselves.
+NCCL, when it starts, fills the gaps that there are.
 """
 
 from bisect import insort

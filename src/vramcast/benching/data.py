@@ -79,8 +79,7 @@ class Corpus:
         window_bytes = trial.protocol.seq_len + 1
         self.check_window(window_bytes)
         self.check_unchanged()
-        # Raw bits of a generator stay the same in all versions of numpy; ranges made from them may
-        # not. The remainder favours small numbers by less than 1 in ten million in 1.3 TB.
+        # Raw bits of a generator stay the same in all versions of numpy; ranges may not.
         bits = np.random.PCG64(np.random.SeedSequence([trial.seed, step]))
         num_starts = np.uint64(self.size_bytes - window_bytes + 1)
         all_windows = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)

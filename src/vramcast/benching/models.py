@@ -1,7 +1,7 @@
 """Which models a bench trains: names with their knobs, or one model in a sweep.
 
 In a sweep one size takes several values, and another is solved for, so that all have the same
-number of parameters: with several dim, the rank of `e5-d1536-r270` and the depth of `e1-d512`.
+number of parameters.
 """
 
 from collections.abc import Mapping, Sequence

@@ -41,7 +41,6 @@ class Batches(AbstractContextManager["Batches"]):
         batch = self._ready.popleft().result()
         self.wait_seconds += time.perf_counter() - started
         # Bytes are an eighth of the tokens to copy, and a copy from pinned memory blocks nothing.
-        # torch reuses the pinned buffer only once the copy is done.
         return batch.to(self._device, non_blocking=True).long()
 
     def _made(self, step: int) -> Tensor:

@@ -3,7 +3,6 @@
     allocated = sum of coefficient x term(knobs)        reserved = allocated + overhead
 
 or, where small runs do not move with the knobs, the larger of that and a floor (see piecewise.py).
-Every in-sample error has its leave-one-out error beside it.
 """
 
 import ast

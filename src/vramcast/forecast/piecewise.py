@@ -1,7 +1,6 @@
 """A law with a floor: memory that stays the same for small runs and grows from some size on.
 
-While the batch is small the optimizer step sets the peak, with a larger one the backward pass. One
-line through both is wrong at both ends.
+While the batch is small the optimizer step sets the peak, with a larger one the backward pass.
 """
 
 from collections.abc import Collection

@@ -24,8 +24,8 @@ class Trial:
     measure_steps: int = 20
     trace_folder: str | None = None
     timeout_seconds: float = 600.0
-    # Of a program: the words of its line, what it reads from, and when it is stopped; as many
-    # steps as it takes until enough was seen where none are given.
+    # Of a program: the words of its line, what it reads from, and when it is stopped: where not
+    # given, once enough was seen.
     line: tuple[str, ...] = ()
     stdin: str | None = None
     num_steps: int | None = None

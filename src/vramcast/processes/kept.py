@@ -2,7 +2,7 @@
 
 It listens on a Unix socket in a folder that only its user can enter. The socket's name is a digest
 of all that could make its answers other than a fresh process's: another interpreter, vramcast or
-environment has another server. User code runs in forks only.
+environment has another server.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """The process of a kept fork server; see kept.py.
 
 It ends after some time without a question, when it is told to, and as soon as a file that it has
-loaded is another one: after an upgrade of torch or vramcast, nothing old is served.
+loaded is another one.
 """
 
 import contextlib

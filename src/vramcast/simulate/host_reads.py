@@ -25,8 +25,8 @@ TURNED_READS = 1000  # from here on values rise, and conditions have the other a
 MAX_READS = 10_000
 MAX_KNOWN_READS = 50_000  # of values that are really computed
 LARGEST_VALUE = 1e30
-# How many boxes of a detector overlap with those that are wanted: with new weights, where 0.1 to
-# 1 % were seen on an H200, and at most, where it has learned and takes a quarter of its samples.
+# Which share of a detector's boxes overlap with wanted ones: with new weights (0.1 to 1 % were
+# seen), and at most, when it takes a quarter of its samples.
 FEW_OVERLAPS, MANY_OVERLAPS = 0.002, 0.25
 OWN_FOLDER = __file__.rpartition("/")[0]
 

@@ -2,8 +2,7 @@
 
 An asynchronous collective runs on a stream of its own, so the group keeps its tensors until the
 program waits for it. DistributedDataParallel and communication hooks wait for a future instead:
-then a thread of the group, which looks ten times a second, notices the end, and the next collective
-lets the tensors go.
+then a thread of the group notices the end, and the next collective lets the tensors go.
 """
 
 import math

@@ -11,8 +11,8 @@ from pathlib import Path
 from vramcast.errors import EnvironmentProblem
 
 NAMES = ("torch_global_deps", "c10", "torch_cpu", "c10_cuda", "torch_cuda")
-# C modules that torch and the simulation import. The linker loads one file at a time: each of them
-# would wait until torch's libraries are loaded.
+# C modules that torch and the simulation import. The linker loads one file at a time: each would
+# wait for torch's libraries.
 # fmt: off
 C_MODULES = (
     "_asyncio", "_bisect", "_blake2", "_bz2", "_contextvars", "_csv", "_ctypes", "_datetime",

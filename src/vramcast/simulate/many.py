@@ -1,7 +1,7 @@
 """The same question many times: on all cores of this machine, or on a Ray cluster.
 
 Every simulation has a process of its own, forked from one that has imported torch, which stays on
-the node of a cluster. Answers that a folder holds are not made again.
+the node of a cluster.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """Lines up the allocations of two traces.
 
 Equal ones are paired in order. Where the traces part, they may meet again where three sizes or six
-operators in a row agree; the place whose next allocations agree best wins. So neither a missing
-allocation nor a change of every size makes everything behind it look different.
+operators in a row agree; the place whose next allocations agree best wins.
 """
 
 from bisect import bisect_left

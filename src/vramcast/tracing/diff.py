@@ -1,8 +1,7 @@
 """What differs between two memory traces: the allocations in order, and what is alive at each.
 
 Frees are compared only through what is alive when something is allocated: in between, their order
-means nothing to the allocator. Only steps that both traces have are compared. Sums of bytes are
-rounded up to 512 a tensor, as the allocator does.
+means nothing to the allocator. Sums of bytes are rounded up to 512 a tensor, as the allocator does.
 """
 
 import os

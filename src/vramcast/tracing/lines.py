@@ -1,7 +1,7 @@
 """Reads the events of a trace's file as arrays: thousands of lines at a time, not one by one.
 
-Only lines exactly as `files.to_json` writes them. Whoever asks reads other JSON, and what cannot
-be, row by row, which takes longer and says what is wrong.
+Only lines exactly as `files.to_json` writes them. Others are read row by row, which takes longer
+and says what is wrong.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """Was a candidate worth it? From the runs without and with it to a verdict with its reason.
 
 One run counts as one number, the median of its steps: the steps of one process resemble each other.
-Times are compared as ratios, with one spread for both sides because runs are few. error_causes.toml
-has the likely causes of errors.
+Times are compared as ratios, with one spread for both sides because runs are few.
 """
 
 import math

@@ -22,6 +22,7 @@ FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
 # In 16 bits cuDNN may take a long filter's elements one by one: 12.6 ms for 16 groups of 48.
 LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
+TILE = 128  # positions: of 16 such groups with 7,200 each two ran at once
 ALIGNED = 8  # channels that the tensor cores take at once
 COMMON = 3  # features that do not tell kernels apart
 LIKE = 2.0  # a distance
@@ -46,7 +47,21 @@ def convolution_seconds(
         places, weights = (_recorded()[f"{name} {what}"] for what in ("places", "weights"))
         logarithm += likeness(values[None, COMMON:], places)[0] @ weights
         seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, float(logarithm))))
-    return seconds
+    return seconds / (at_once(sizes, work, gpu) if directions == ["forward"] else 1)
+
+
+def at_once(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> int:
+    """A long filter's groups have a kernel each, beside others if it fills few multiprocessors."""
+    is_long = sizes.kernel >= LONG_FILTER and sizes.channels % WHOLE_CHANNELS > 0
+    if not is_long or work.precision not in ("bf16", "fp16"):
+        return 1
+    beside = gpu.num_multiprocessors // math.ceil(sizes.positions / TILE)
+    return max(1, min(int(groups_of(sizes, work)), beside))
+
+
+def groups_of(sizes: Convolution, work: OperatorWork) -> float:
+    of_group = 2.0 * sizes.positions * sizes.filters * sizes.channels * sizes.kernel
+    return max(1.0, work.flops / (of_group * len(directions_of(sizes))))
 
 
 @cache
@@ -88,7 +103,7 @@ def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
     products = len(directions_of(sizes))
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
     of_filter = sizes.filters * sizes.channels * sizes.kernel
-    groups = max(1.0, work.flops / (2 * products * sizes.positions * of_filter))
+    groups = groups_of(sizes, work)
     is_16_bits = work.precision in ("bf16", "fp16")
     given = work.num_bytes / products / (2 if is_16_bits else 4) / groups
     given = (given - of_filter - sizes.positions * sizes.filters) / sizes.channels

@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from vramcast.forecast.timing.additions import additions_seconds
 from vramcast.forecast.timing.communication import COLLECTIVE
 from vramcast.forecast.timing.convolutions import (
     convolution_seconds,
@@ -36,10 +37,10 @@ _PRODUCTS = (
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-# Recorded sums across rows of 6 to 200 MB: by how much a read takes longer that misses the cache,
-# and from how many times its size on all do.
+# Recorded: by how much a read takes longer that misses the cache, and from how many times its size
+# on all do.
 MISSED, CACHED = 1.15, 1.5
-# Of the bandwidth, by recorded operators of elements: small ones find what they read in the cache.
+# Of the bandwidth: small operators of elements find what they read in the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
 # Recorded: of a score that may be dropped, and of one that is masked.
 SCORE_SECONDS = {
@@ -50,8 +51,8 @@ ATTENTION_RATES = 8  # of attention whose tiles are known
 REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
-# Of the scores nll_loss reads one in a row, and its gradient none: it only writes them. What is
-# filled is an argument and a result, and is only written.
+# Of the scores nll_loss reads one in a row, its gradient none. What is filled is an argument and a
+# result, and is only written.
 OF_BYTES = {
     **dict.fromkeys(("aten::zero_", "aten::fill_"), 0.5),
     **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), 0.0),
@@ -59,8 +60,9 @@ OF_BYTES = {
 }
 
 
-# Of a kernel that is not torch's own only the bytes are known. It was worth writing by hand, so it
-# does more than go through them once.
+# EmbeddingBag.cu sums rows as an embedding does.
+ALIKE = {"aten::_embedding_bag_dense_backward": "aten::embedding_dense_backward"}
+# A kernel that is not torch's own does more than go through its bytes once.
 CUSTOM_SLOWER = 1.35
 
 
@@ -90,9 +92,9 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(seconds, seconds if arithmetic > memory else 0.0)
     if is_factorization(work):
         return KernelTime(factorization_seconds(work, gpu), 0.0)
-    if work.flops > 0 or GENERATED in work.operator:
-        return _compute_time(work, gpu, rates)
-    return _memory_time(work, gpu, rates)
+    is_computed = work.flops > 0 or GENERATED in work.operator
+    found = (_compute_time if is_computed else _memory_time)(work, gpu, rates)
+    return found._replace(seconds=max(found.seconds, additions_seconds(work, gpu)))
 
 
 def crosses(work: OperatorWork) -> bool:
@@ -222,7 +224,7 @@ def is_across(work: OperatorWork) -> bool:
 
 
 def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
-    names = [f"{work.operator} {ACCESS_NAMES[work.access]}"]
+    names = [f"{ALIKE.get(work.operator, work.operator)} {ACCESS_NAMES[work.access]}"]
     # native/work.h: sizes[3] of a copy
     if work.operator == "aten::copy_" and work.sizes[3]:
         names.insert(0, "aten::copy_ transposed")
@@ -282,7 +284,7 @@ def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> floa
     reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))
     seconds = moved / (gpu.bandwidth_bytes_per_second * reached)
     units = _units(work, gpu)
-    if of_units and units:  # read after read, of a cache or of memory
+    if of_units and units:  # read after read
         chain = _reads(work, gpu, units) * of_units[1] * (1 + MISSED * too_large)
         seconds = max(seconds, units * of_units[0], chain)
     return fixed + seconds

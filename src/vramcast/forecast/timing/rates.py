@@ -1,8 +1,6 @@
 """How fast kernels run and how long the host takes to launch them: measured on one GPU, as
-fractions of what its data sheet promises.
-
-A fraction carries over to other GPUs, whose data sheets are in gpus.py. benchmarks/step_time/fit.py
-makes the table from recordings.
+fractions of what its data sheet promises. A fraction carries over to other GPUs.
+benchmarks/step_time/fit.py makes the table from recordings.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Seconds of a reduction whose results are neighbours in memory, as the gradient of a bias is.
 
 Which threads sum what is torch's choice (ATen/native/cuda/Reduce.cuh, setReduceConfig). What takes
-time is reads that follow each other: each thread's own, and then those of the block that ends last,
-which adds up the sums of all others.
+time is reads that follow each other: each thread's own, then those of the block that adds up the
+sums of all others.
 """
 
 import math

@@ -1,7 +1,7 @@
 """How fast this machine's host is: a small training step on CPU tensors, which is all overhead.
 
-Launching a kernel on a GPU costs the host the same dispatcher, autograd and Python, and the driver
-on top: the ratio of two machines' steps is an estimate of the ratio of their launches.
+Launching a kernel costs the same dispatcher, autograd and Python, and the driver on top: the ratio
+of two machines' steps estimates that of their launches.
 """
 
 import platform

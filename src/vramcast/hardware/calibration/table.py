@@ -28,8 +28,7 @@ LAYERS = Path(__file__).with_name("layers.toml")
 # Kernels are loaded into GPU memory when first used: what training steps loaded on an H200.
 DEFAULT_KERNELS_BYTES = 136_314_880
 # Between these versions kernels have the same temporaries, but for what docs/limits.md names: the
-# calls that allocate were compared in torch's CUDA builds, function by function. The workspaces of
-# cuBLAS differ and are modelled by version (simulate/workspaces.py).
+# calls that allocate were compared in torch's CUDA builds, function by function.
 SAME_TORCH = ((2, 10), (2, 15))
 # torch 2.14 comes with cuDNN 9.24, those before with 9.20 at most: it may choose other kernels.
 NEW_CUDNN = (2, 14)

@@ -1,8 +1,7 @@
 """cuDNN's memory for nn.LSTM, nn.GRU and nn.RNN in training. No torch.
 
 Deduced from networks measured on an H200 (cuDNN 9.19): fp32, bf16 and fp16, one and two directions,
-one to five layers, with and without dropout. Of 1,960 with packed samples all but 8 are within 64
-bytes, of 366 whose samples are equally long all but 3 within 256 (benchmarks/libraries).
+one to five layers, with and without dropout. benchmarks/libraries has the errors.
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import suggest_memory_format
 
 from vramcast.simulate.kernels.registry import tensors_in
 from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
@@ -25,8 +26,7 @@ NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2}
 SCANS = ("cum", "logcum", "_logcum")
 # Whose rates are of other accesses, as of operators whose tensors have different shapes.
 NOT_IN_VECTORS = ("topk", "cudnn_batch_norm", "cudnn_batch_norm_backward")
-# Elements where channels are neighbours in memory, else what is added to elements one by one.
-BY_ELEMENT = ("upsample_bilinear2d_backward",)
+ENLARGED = "upsample_bilinear2d_backward"
 # c10::ScalarType
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
@@ -52,6 +52,9 @@ def work_of(
     elif units := _units(name, named):
         shape = named["x"].shape if "batch_norm" in name else (0, 0, 0)
         sizes = int(_is_across(name, named)), shape[0], math.prod(shape[2:]), units
+    if name == ENLARGED:
+        is_last, number = int(_is_across(name, named)), named["grad"].numel()
+        sizes = is_last, 4 * number, math.prod(named["input_size"]), is_last * number
     # adding at positions that may be repeated sorts them first; attention draws dropped scores;
     # channels last have other kernels
     is_slow = (
@@ -78,7 +81,9 @@ def uses_tf32(name: str) -> bool:
 def _is_across(name: str, named: Mapping[str, Any]) -> bool:
     """A softmax or a running sum over another dimension than the last has a kernel of its own."""
     x = named.get("x", named.get("grad"))
-    if name in BY_ELEMENT or "batch_norm" in name:
+    if name == ENLARGED:  # a part of channels last has its kernel, too
+        return suggest_memory_format(x) == torch.channels_last
+    if "batch_norm" in name:
         return _is_channels_last(x)
     if not ("softmax" in name or name.startswith(("topk", *SCANS))) or not x.dim():
         return False
@@ -194,9 +199,6 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
     x = named.get("x", named.get("grad"))
     if not isinstance(x, torch.Tensor) or not x.numel():
         return 0
-    if name in BY_ELEMENT:
-        added = 1 if _is_channels_last(x) else x.numel() // math.prod(named["input_size"])
-        return x.numel() * added
     if "batch_norm" in name:
         return int(x.shape[1])
     if "group_norm" in name:

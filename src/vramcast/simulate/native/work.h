@@ -15,7 +15,8 @@ struct Work {
   double flops;
   double num_bytes;  // read and written
   // products and attention: batch, rows, columns, inner size; lists of tensors: how many; others:
-  // whether units lie across each other in memory [0], and how many [3]
+  // whether units lie across each other in memory [0], and how many [3]; additions [1] to places
+  // [2] that threads share
   int64_t sizes[4];
   int32_t operator_name;  // -1 where a step begins
   int32_t dtype;          // of the first floating-point argument, or -1
@@ -170,6 +171,7 @@ static void count_named(const Operator& info, c10::ArrayRef<IValue> arguments, i
     row *= tensor.size(i);
   if (info.passes_by_name > 1 || row * size % 16 == 0)
     work.sizes[3] = most / std::max<int64_t>(1, row);
+  if (info.adds_up) work.sizes[1] = most, work.sizes[2] = tensor.numel();
 }
 
 // Rows, channels or results that a kernel goes through side by side.

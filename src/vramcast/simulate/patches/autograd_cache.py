@@ -1,7 +1,7 @@
 """A graph that is found in the cache allocates what compiling it had allocated.
 
-Why: what timing kernels allocates is part of a first run. It is kept in a file beside the graph;
-where the backward pass was timed, which is compiled later, nothing is kept.
+Why: what timing kernels allocates is part of a first run. It is kept beside the graph, but where
+the backward pass was timed, which is compiled later.
 """
 
 import json

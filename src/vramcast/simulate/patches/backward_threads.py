@@ -1,8 +1,8 @@
 """A backward pass returns only when autograd's thread has let go of its last tensors.
 
 Why: autograd's device thread first reports the end, then drops what it holds.
-How: on Linux the state of every thread can be read. Elsewhere nothing is waited for.
-Versions: torch 2.10 to 2.15; they name these threads pt_autograd_0 and so on.
+How: on Linux the state of every thread can be read. Elsewhere nothing is waited for. torch names
+these threads pt_autograd_0 and so on.
 """
 
 import os

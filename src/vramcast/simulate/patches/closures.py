@@ -1,7 +1,6 @@
 """L-BFGS notes each call of its closure among the works of a step, and goes on as long as it may.
 
 Why: how often it calls depends on values. Once a run has converged, it calls once.
-Before that, every call adds to the history that it keeps.
 """
 
 import ctypes

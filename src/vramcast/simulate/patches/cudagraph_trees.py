@@ -1,8 +1,8 @@
 """Inductor's CUDA graphs (mode="reduce-overhead") take their memory in a private pool.
 
 Why: torch's own trees of graphs rebuild tensors from addresses of the driver. Here a function runs
-as there: first in the pool to warm up, then captured, with copies of its inputs that stay. Later
-it is replayed: it runs again in the memory it has, and the host launches nothing.
+as there: first in the pool to warm up, then captured, with copies of its inputs that stay. Later it
+is replayed in the memory it has, and the host launches nothing.
 """
 
 import sys

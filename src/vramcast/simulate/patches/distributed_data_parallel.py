@@ -2,7 +2,7 @@
 
 Why: its reducer is C++ and wants the tensors that a collective has reduced, which the fake process
 group does not give. A communication hook that returns the bucket does; where the program has one of
-its own, that is called. Parameters are not compared with other ranks, and nothing is timed.
+its own, that is called.
 """
 
 import functools

@@ -2,7 +2,6 @@
 
 Why: the real ones need CUDA and a GPU. The Python part is the real one. Checks and sizes were read
 in its hopper/flash_api.cpp, not recorded.
-Undo: not needed: only simulations import it.
 Versions: flash-attn 3, of August 2026.
 """
 

@@ -2,7 +2,6 @@
 
 Why: the real one needs CUDA and a GPU. The Python part is the real one: it installs without a
 compiler (docs/limits.md has how). Checks and sizes were read in its flash_api.cpp, not recorded.
-Undo: none is needed, because only simulations import it.
 Versions: flash-attn 2.6 to 2.8.
 """
 

@@ -1,7 +1,7 @@
 """Higher-order operators, such as FlexAttention, do not see the simulated device's dispatch key.
 
 Why: they choose among kernels in Python by the keys of their arguments and of the thread, and have
-none for this key. The operators that they call are simulated.
+none for this key.
 """
 
 from typing import Any

@@ -24,7 +24,7 @@ LIBRARY = "torch._inductor.runtime.triton_heuristics"
 # Functions that do not hide behind an element's bytes, in exponentials, as recorded on an H200.
 SLOW = {"exp": 1, "sigmoid": 1, "erf": 4, "tanh": 4, "online_softmax_combine": 7}
 SLOW |= dict.fromkeys(("sin", "cos", "pow"), 9) | dict.fromkeys(("rand", "randn"), 16)
-CALLED = re.compile(r"\.(\w+)\(")
+CALLED, ADDED = re.compile(r"\.(\w+)\("), re.compile(r"tl\.atomic_add\((\w+) ")
 MILLISECONDS = 1.0  # that every configuration takes: the first is chosen
 
 
@@ -94,6 +94,7 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
     names = kernel.fn.arg_names
     is_changed = [name in kernel.mutated_arg_names for name in names]
     sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
+    added = [names.index(name) for name in ADDED.findall(kernel.fn.src)]
     # tiles of two dimensions are for tensors that lie across each other
     access = STRIDED if "ynumel" in names else PLAIN
 
@@ -101,6 +102,9 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
         if kind == GENERATED:
             turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
             work = _work(arguments, is_changed, turns, num_slow)
+            if added:
+                number = math.prod(arguments[place] for place in sizes_at if names[place][0] != "r")
+                work[-1][1], work[-1][2] = number, arguments[added[0]].numel()
             library.vramcast_add_work(name, *work, access)
         else:
             tensors = (*arguments, *options.values())

@@ -3,7 +3,7 @@
 Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
 they send. One rank is simulated: the others vote as it does, and gradients that come back have the
 shapes of what was sent.
-Versions: torch 2.10 to 2.15; up to 2.11 without a vote, from 2.15 on by an all_reduce.
+Versions: up to 2.11 without a vote, from 2.15 on by an all_reduce.
 """
 
 from typing import Any

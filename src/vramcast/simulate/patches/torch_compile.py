@@ -1,8 +1,8 @@
 """torch.compile compiles for the simulated GPU.
 
 Why: Dynamo and Inductor need no GPU to lower a program for one; the code that they write runs on
-the simulated device (inductor.py). Importing them takes seconds, so a function that is compiled
-while nothing else needs them yet, as libraries do when they are imported, waits for its first call.
+the simulated device (inductor.py). Importing them takes seconds: a function that is compiled before
+that waits for its first call.
 """
 
 import functools

@@ -3,7 +3,6 @@
 Why: the other ranks are not there, and NCCL neither. Collectives give back what this rank has, as
 if every rank had the same. Objects are passed on without the detour over tensors, whose contents
 are not known on the simulated GPU. What was started asynchronously has ended, with its result.
-Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """torch.save leaves a gap in the file for what the simulated GPU has not computed.
 
-Why: a checkpoint would take as much of the disk as on a real machine, for zeros. Files with gaps
-have the size of the real ones and can be loaded; their tensors are zeros.
+Why: a checkpoint would fill the disk with zeros. Files with gaps have the size of the real ones and
+can be loaded.
 """
 
 from typing import Any

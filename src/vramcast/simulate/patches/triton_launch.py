@@ -1,8 +1,7 @@
 """Launching a Triton kernel does nothing but note the bytes of its tensors.
 
-Why: the kernel cannot run without a GPU. Its caller allocates the results, so memory is right where
-the kernel itself takes none. Its time is that of going once through every tensor it is given, and
-the answer says so.
+Why: the kernel cannot run without a GPU. Its caller allocates the results. Its time is that of
+going once through every tensor it is given, and the answer says so.
 Versions: triton 3.
 """
 

@@ -1,7 +1,7 @@
 """Triton finds the source of its functions by the lines of their code.
 
-Why: it reads the source of every kernel when the kernel is made, by going through the words of the
-file, and there are more than a hundred of them in the libraries that torch.compile imports.
+Why: it goes through the words of the file for every kernel, of which torch.compile imports more
+than a hundred.
 Versions: triton 3.
 """
 

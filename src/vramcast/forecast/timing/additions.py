@@ -1,0 +1,46 @@
+"""Seconds of additions to places that threads share, made from benchmarks/step_time/atomics.jsonl.
+
+The cache takes those of a warp to a sector of 32 bytes in as many passes as one of its places has.
+"""
+
+import math
+
+from vramcast.hardware.gpus import Gpu
+from vramcast.tracing.work import GENERATED, OperatorWork
+
+ENLARGED = "upsample_bilinear2d_backward"
+ADDING = ("index_add", "scatter_add", ENLARGED, GENERATED)
+WARP, SECTOR, PASS_SECONDS = 32, 8, 1.76e-9
+# Sectors at once: a power of all, and the most. Additions of a multiprocessor on their way.
+POWER, MOST, QUEUED = 0.578, 144, 8192
+
+
+def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
+    """Rows begin anywhere; enlarged pictures are gone through in order."""
+    is_across, number, places, rows = work.sizes
+    if not places or not any(name in work.operator for name in ADDING):
+        return 0.0
+    row, alike, touched = number / (rows or number), 1.0, places
+    if ENLARGED in work.operator:
+        row, alike = WARP, 1 if is_across else min(WARP, math.sqrt(number / (4 * places)))
+        touched = min(places, 1 + QUEUED * gpu.num_multiprocessors * places // number)
+    passes = number / WARP * passes_of_warp(places, row, alike)
+    return passes * PASS_SECONDS / min(MOST, max(1.0, touched / SECTOR) ** POWER)
+
+
+def passes_of_warp(places: int, row: float, alike: float) -> float:
+    """`alike` neighbours go to one place, the next to the next in a row."""
+    row = min(row, places, WARP / alike)
+    fullest = most_of(WARP / (alike * places), max(1.0, min(SECTOR, places) / row))
+    return alike * max(1.0, row / SECTOR, max(1.0, places / SECTOR) * fullest)
+
+
+def most_of(mean: float, places: float) -> float:
+    """In the fullest of places that get `mean` by chance."""
+    share = below = math.exp(-mean)
+    expected, number = 0.0, 0
+    while below < 1 - 1e-9 and number < 8 * WARP:
+        expected, number = expected + 1 - below**places, number + 1
+        share *= mean / number
+        below += share
+    return expected
