@@ -227,6 +227,15 @@ def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> l
     return [size for is_new, part in parts for size in (part if is_new else sorted(part))]
 
 
+def a_pass_that_vmap_makes_is_run_each_time() -> None:
+    passes, layer = SamePasses(SESSION.device, print), torch.nn.Linear(2, 3, device="cuda")
+    x = torch.ones(5, 2, device="cuda")
+    with torch.no_grad():
+        for _ in range(9):
+            made = torch.func.vmap(lambda row: passes.run(torch.nn.Linear.forward, layer, row))(x)
+            assert made.shape == (5, 3)
+
+
 def passes_that_are_alike_take_the_same_whether_they_run_or_not() -> None:
     notes: set[str] = set()
     passes = SamePasses(SESSION.device, notes.add)

@@ -181,6 +181,21 @@ def a_wrapper_tensor_can_be_trained_and_what_is_inside_is_a_parameter() -> None:
     assert sorted(ownership.category_of.values()) == ["gradients", "parameters"]
 
 
+def what_torch_func_puts_into_a_module_is_not_its_own() -> None:
+    layer = torch.nn.Linear(2, 3, device="cuda")
+    ownership = Ownership(SESSION.device.block_ids)
+    ownership._saw_module(layer)
+
+    def looked_at(weights: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        layer.register_forward_pre_hook(lambda *_: ownership.look() and None)
+        return torch.func.functional_call(layer, weights, (x,)).sum()
+
+    x = torch.ones(5, 2, device="cuda")
+    each = torch.func.vmap(torch.func.grad(looked_at), (None, 0))
+    assert each(dict(layer.named_parameters()), x)["weight"].shape == (5, 3, 2)
+    assert ownership.look() == (9, 9)
+
+
 def sharded_training_of_one_rank_takes_memory_on_streams_of_its_own() -> None:
     from torch.distributed.fsdp import fully_shard
     from torch.testing._internal.distributed.fake_pg import FakeStore

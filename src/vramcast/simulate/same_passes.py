@@ -265,6 +265,8 @@ def _given(arguments: Any, options: Any) -> tuple[State, Numbers] | None:
     """What a pass depends on, and its sizes. None where that is not known."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return None
+    if torch._C._functorch.peek_interpreter_stack():  # tensors of vmap have no storage
+        return None
     leaves, form = trees.tree_flatten((arguments, options))
     described = [_described(leaf) for leaf in leaves]
     if None in described:
