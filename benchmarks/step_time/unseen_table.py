@@ -2,9 +2,11 @@
 
     python benchmarks/step_time/unseen_table.py unseen predict SIMULATED.jsonl  # to unseen.jsonl
     python benchmarks/step_time/unseen_table.py unseen measured FOLDER   # record.py --step of each
+    python benchmarks/step_time/unseen_table.py unseen again SIMULATED.jsonl
     python benchmarks/step_time/unseen_table.py unseen                   # writes unseen.md
 
-A prediction is made once, and committed before its step is measured.
+A prediction is made once, and committed before its step is measured. `again` puts beside it what
+the rates say later, of what is then simulated: those are not predictions of something unseen.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +47,18 @@ functions that it calls. {more}
 
 {rows}
 
-{summary}
+{summary}{again}
 """
+AGAIN = """
+
+## Predicted again
+
+With the rates and models of {day}, which have met what was measured here: no test of them.
+
+{rows}
+
+{summary}"""
+DAY = "2026-11-17, evening"
 
 
 MORE = {
@@ -101,19 +114,27 @@ def name_of(row: str) -> str:
     return row.rpartition(":")[2].rpartition("=")[2]
 
 
-def predict(file: Path, simulated: Path) -> None:
-    steps = read(file)
+def forecasts(simulated: Path) -> Iterator[dict[str, Any]]:
     for line in map(json.loads, simulated.read_text().splitlines()):
-        name = name_of(line["row"])
         works = [OperatorWork(*w[:4], tuple(w[4]), *w[5:]) for w in line["works"]]
         order = [works[index] for index in line["order"]]
         found = forecast_step(order, find_gpu("h200"), line["num_python_calls"], shipped())
-        steps[name] = {
-            "step": name,
+        yield {
+            "step": name_of(line["row"]),
             "is_busy": found.bound_by is not BoundBy.LAUNCH,
             "num_python_calls": line["num_python_calls"],
             "predicted": {key: float(f"{getattr(found, key):.5g}") for key in OWN},
         }
+
+
+def predict(file: Path, simulated: Path) -> None:
+    write(file, {**read(file), **{found["step"]: found for found in forecasts(simulated)}})
+
+
+def predict_again(file: Path, simulated: Path) -> None:
+    steps = read(file)
+    for found in forecasts(simulated):
+        steps[found["step"]]["again"] = {"is_busy": found["is_busy"], **found["predicted"]}
     write(file, steps)
 
 
@@ -185,11 +206,29 @@ def summary(steps: list[dict[str, Any]]) -> str:
     return table(columns, lines)
 
 
+def again(steps: list[dict[str, Any]]) -> str:
+    later = [
+        {**step, "is_busy": step["again"]["is_busy"], "predicted": step["again"]}
+        for step in steps
+        if "again" in step
+    ]
+    if not later:
+        return ""
+    columns = ("step", "measured", "as committed", "again", "error", "range", "inside", "GPU")
+    rows = []
+    for before, step in zip((step for step in steps if "again" in step), later, strict=True):
+        cells = row(step)
+        committed = format_seconds(before["predicted"]["seconds"])
+        rows.append([*cells[:2], committed, *cells[2:6], cells[-1]])
+    return AGAIN.format(day=DAY, rows=table(columns, rows), summary=summary(later))
+
+
 def main() -> None:
     name, *wanted = sys.argv[1:]
     file = HERE / f"{name}.jsonl"
     if wanted:
-        {"predict": predict, "measured": add_measured}[wanted[0]](file, Path(wanted[1]))
+        actions = {"predict": predict, "measured": add_measured, "again": predict_again}
+        actions[wanted[0]](file, Path(wanted[1]))
         return
     steps = [step for step in read(file).values() if "measured" in step]
     columns = ("step", "measured", "predicted", "error", "range", "inside", "kernels, error")
@@ -204,6 +243,7 @@ def main() -> None:
         more=MORE[name],
         rows=rows,
         summary=summary(steps),
+        again=again(steps),
         host=f"{1e3 * statistics.median(hosts):.2f}" if hosts else "unknown",
         usual=f"{1e3 * usual:.2f}",
     )

@@ -29,14 +29,14 @@ def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
 
 
 def passes_of_warp(places: int, row: float, alike: float) -> float:
-    """`alike` neighbours go to one place, the next to the next in a row."""
+    """`alike` neighbours go to one place."""
     row = min(row, places, WARP / alike)
     fullest = most_of(WARP / (alike * places), max(1.0, min(SECTOR, places) / row))
     return alike * max(1.0, row / SECTOR, max(1.0, places / SECTOR) * fullest)
 
 
 def most_of(mean: float, places: float) -> float:
-    """In the fullest of places that get `mean` by chance."""
+    """In the fullest place."""
     share = below = math.exp(-mean)
     expected, number = 0.0, 0
     while below < 1 - 1e-9 and number < 8 * WARP:

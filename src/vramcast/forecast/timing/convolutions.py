@@ -51,7 +51,7 @@ def convolution_seconds(
 
 
 def at_once(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> int:
-    """A long filter's groups have a kernel each, beside others if it fills few multiprocessors."""
+    """A long filter's groups have a kernel each; small ones run beside each other."""
     is_long = sizes.kernel >= LONG_FILTER and sizes.channels % WHOLE_CHANNELS > 0
     if not is_long or work.precision not in ("bf16", "fp16"):
         return 1

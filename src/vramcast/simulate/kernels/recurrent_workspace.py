@@ -1,7 +1,7 @@
 """cuDNN's memory for nn.LSTM, nn.GRU and nn.RNN in training. No torch.
 
 Deduced from networks measured on an H200 (cuDNN 9.19): fp32, bf16 and fp16, one and two directions,
-one to five layers, with and without dropout. benchmarks/libraries has the errors.
+one to five layers, with and without dropout. See benchmarks/libraries.
 """
 
 from dataclasses import dataclass
