@@ -81,10 +81,10 @@ predicted before they were measured; eight more are in `fields.jsonl`. Additions
 threads share go by a model of their own (`additions.py`): 89 recorded ones that it was not fitted
 to are off by 8 % in the median, 90 % of them by at most 28 %. No step here was simulated since
 then: those with such additions keep their old times. The steps of `steps.jsonl.gz` were simulated
-again on 2026-11-17: 49 of 51 call up to 2 % more Python functions than before, a GRU 4 %, the zoo's mamba2
-twice as many. The host's rates fitted to them (forward 31.4 us instead of 30.8, backward 11.8
-instead of 12.8, a view 4.0 instead of 3.4) are not better for the steps here, 13.5 % in the median
-where the host may be slower instead of 13.2 %, and are not used.
+again on 2026-11-17: 49 of 51 call up to 2 % more Python functions than before, a GRU 4 %, the zoo's
+mamba2 twice as many. The host's rates fitted to them (forward 31.4 us instead of 30.8, backward
+11.8 instead of 12.8, a view 4.0 instead of 3.4) are not better for the steps here, 13.5 % in the
+median where the host may be slower instead of 13.2 %, and are not used.
 
 ## Every step
 
