@@ -51,8 +51,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name is. Modules are imported when a name in them is first used: importing
-# vramcast stays fast and does not import torch.
+# Where each public name is. Modules are imported when a name of theirs is used: vramcast is light.
 _HOME = {
     name: module
     for module, names in {

@@ -1,7 +1,7 @@
 """A program that starts another one, as launchers do: what it starts is run in its place, here.
 
 So `axolotl train` leads to the training program, with the arguments and the environment that it
-gives it. Of several processes one is run.
+gives it.
 """
 
 import contextlib

@@ -14,8 +14,7 @@ from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 # A kernel's code is loaded when it is first launched: some 70 took 0.7 to 1.3 s on an H200.
 LOADING_SECONDS = 0.01
 FURTHER = 1.001  # less is an error of adding
-# The host can be 1,024 launches ahead of the GPU. Events, fills and parts of kernels are launches
-# too: an H200 was 725 and 850 operators behind.
+# The host can be 1,024 launches ahead of the GPU, with events, fills and parts of kernels.
 OPERATORS_AHEAD = 850
 
 

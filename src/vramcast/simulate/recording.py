@@ -21,8 +21,7 @@ from vramcast.simulate.workspaces import configured
 from vramcast.tracing import trace
 from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, Works
 
-# A step with fewer operators than this part of a usual one's is not whole. One may have more: in
-# its second, DistributedDataParallel makes new buckets.
+# A step with fewer operators than this part of a usual one's is not whole.
 WHOLE_STEP = 0.9
 ALIKE = 0.999  # of what two steps ask for
 MOST_UNTIL_STEADY = 6  # steps

@@ -37,7 +37,7 @@ _PRODUCTS = (
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-# Recorded: how much longer a read takes that misses the cache, and from which multiple of it all do.
+# Recorded: how much longer a read takes that misses the cache, and from which multiple on all do.
 MISSED, CACHED = 1.15, 1.5
 # Of the bandwidth: small operators of elements find what they read in the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
