@@ -1,7 +1,7 @@
 """A workload whose step accumulates gradients: forward and backward twice, then one update.
 
-Gradients are then in memory during the forward pass too. Every further pass takes the memory and
-time of the second: two passes and the plain step's time tell those of any number.
+Every further pass takes the memory and time of the second: two passes and the plain step's time
+tell those of any number.
 
 On the first pass an optimizer's `step` does nothing, and `zero_grad` clears only gradients that an
 update has used. Not covered: workloads that set gradients to None by hand.

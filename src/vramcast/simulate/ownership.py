@@ -122,7 +122,8 @@ class Ownership:
 
     def look(self) -> tuple[int, int]:
         """Between steps: find what modules and optimizers own, and how many parameters."""
-        self._at_full_speed(self._look)
+        if not torch._C._functorch.peek_interpreter_stack():  # it has replaced parameters
+            self._at_full_speed(self._look)
         return self._most_parameters, self._most_trainable
 
     def _look(self) -> None:
@@ -160,7 +161,7 @@ class Ownership:
 
     def _parameters(self) -> Iterator[Tensor]:
         for module in _alive(self._modules):
-            yield from (parameter for _, parameter in _own_tensors(module._parameters))
+            yield from (p for p in module._parameters.values() if p is not None)
         for optimizer in _alive(self._optimizers):
             yield from _parameters_of(optimizer)
 
@@ -170,8 +171,8 @@ class Ownership:
             new = [
                 (module, name, tensor)
                 for module in modules
-                for name, tensor in _own_tensors(module.__dict__[kept])
-                if settled.get(_address(tensor)) != category
+                for name, tensor in module.__dict__[kept].items()
+                if tensor is not None and settled.get(_address(tensor)) != category
             ]
             names = self.module_names() if new else {}
             prefixes = (names.get(id(module), "") for module, _, _ in new)
@@ -257,13 +258,6 @@ class Ownership:
                     self.name_of[number] = name
                 if address and (name or category == "parameters"):  # those are never named anew
                     self._settled[address] = category
-
-
-def _own_tensors(kept: dict[str, Tensor | None]) -> Iterator[tuple[str, Tensor]]:
-    """Without those that torch.func has put in their place: they have no memory of their own."""
-    for name, tensor in kept.items():
-        if tensor is not None and not torch._C._functorch.is_functorch_wrapped_tensor(tensor):
-            yield name, tensor
 
 
 def _address(tensor: Tensor) -> int:

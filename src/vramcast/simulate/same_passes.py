@@ -1,4 +1,4 @@
-"""Forward passes of an evaluation that do the same again and again are not run again and again.
+"""Forward passes of an evaluation that do the same are not run again and again.
 
 After a few with tensors of the same shapes that changed nothing of the module, read nothing from
 the GPU and did the same, those that follow only do that once more. Where the input grows, one
@@ -22,7 +22,6 @@ from torch.utils import _pytree as trees
 
 from vramcast.simulate.device import Device
 
-# passes that are alike before one is not run
 FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
 # where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
@@ -265,7 +264,7 @@ def _given(arguments: Any, options: Any) -> tuple[State, Numbers] | None:
     """What a pass depends on, and its sizes. None where that is not known."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return None
-    if torch._C._functorch.peek_interpreter_stack():  # tensors of vmap have no storage
+    if torch._C._functorch.peek_interpreter_stack():  # no storages
         return None
     leaves, form = trees.tree_flatten((arguments, options))
     described = [_described(leaf) for leaf in leaves]

@@ -2,7 +2,7 @@
 
 As many tiles of the result as blocks run at once are computed together; those that remain are split
 along the depth, so that no unit is idle. Every part writes its sums into the workspace, and they
-are added up in pairs. How many blocks run at once was recorded.
+are added up in pairs.
 """
 
 import math
