@@ -56,6 +56,33 @@ def test_two_workloads_with_knobs_are_predicted_and_compared(workload: str) -> N
     assert "B reserves" in shown.getvalue() and "peak reserved" in shown.getvalue()
 
 
+def test_a_line_is_compared_with_itself_and_with_a_record(
+    workload: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "line.py"
+    use = "step = build(batch_size=int(sys.argv[1]))\nfor _ in range(9): step()"
+    program.write_text(f"import sys\n{WORKLOAD}\n{use}\n")
+    line = ["--gpu", "h200", "--json", "--", "python", "line.py", "{batch_size}"]
+    done = in_process.vramcast("diff", "batch_size=1024", "batch_size=4096", *line)
+    assert done.returncode == 3, done.stderr
+    found = RunDiff.from_json(done.stdout)
+    assert (found.knobs_a, found.knobs_b) == ({"batch_size": 1024}, {"batch_size": 4096})
+    record = tmp_path / "a.json"
+    record.write_text(vramcast.predict(line[4:], batch_size=1024, gpu="h200").to_json())
+    done = in_process.vramcast("diff", str(record), "batch_size=1024", *line)
+    assert done.returncode == 0, done.stderr
+    done = in_process.vramcast("diff", *line)
+    assert done.returncode == 2 and "not 1" in done.stderr
+
+
+def test_a_record_and_a_file_that_is_not_there(tmp_path: Path, workload: str) -> None:
+    record = tmp_path / "a.json"
+    record.write_text(vramcast.predict(workload, gpu="h200").to_json())
+    with pytest.raises(UsageError, match="There is no file .*missing.json"):
+        vramcast.diff(record, tmp_path / "missing.json")
+
+
 def test_two_records_are_compared_and_equal_ones_are_the_same(
     workload: str, tmp_path: Path
 ) -> None:

@@ -145,11 +145,11 @@ class CommandWithLine(TyperCommand):
 
     def _check_takes_line(self) -> None:
         """Those do whose workload may be left out."""
-        if any(one.name == "workload" and not one.required for one in self.params):
+        if any(one.name in ("workload", "a") and not one.required for one in self.params):
             return
         raise UsageError(
             f"vramcast {self.name} takes no launch line after --.",
-            "predict, max-batch, plan, advise, probe and tune do; fit, diff and report take what "
+            "predict, max-batch, plan, advise, probe, tune and diff do; fit and report take what "
             "those wrote.",
         )
 
@@ -176,6 +176,10 @@ def workload_and_knobs(
                 "Before -- give only knobs of the line, such as batch_size=8.",
             )
     return line, assignments(words)
+
+
+def given_line() -> list[str] | None:
+    return _line.get()
 
 
 def assignments(words: list[str] | None) -> dict[str, str]:

@@ -7,13 +7,14 @@ import typer
 
 import vramcast
 from vramcast.cli import options
-from vramcast.cli.command import ExitCode, and_prepare_to_show, command, show
+from vramcast.cli.command import ExitCode, and_prepare_to_show, command, given_line, show
 from vramcast.cli.progress import progress_display
 from vramcast.errors import UsageError
 
 WHAT = (
     "A trace.json or a folder with one. Or a file with the output of predict --json or probe "
-    "--json, or a run folder. Or a workload, followed by its knobs."
+    "--json, or a run folder. Or a workload, followed by its knobs. Of a line "
+    "after --, give a knob twice."
 )
 
 
@@ -24,6 +25,7 @@ WHAT = (
     vramcast diff predicted/trace.json measured/trace.json
     vramcast diff before.json after.json
     vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16 --gpu h200
+    vramcast diff batch_size=8 batch_size=16 --gpu h200 -- python train.py -b {batch_size}
     vramcast diff main.json branch.json --fail-above 2% --format md
     """,
     then="the first difference of two traces names the operator, the module and the source line. "
@@ -31,10 +33,11 @@ WHAT = (
     is_shared=True,
 )
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=WHAT)],
+    a: Annotated[str | None, typer.Argument(metavar="A", help=WHAT)] = None,
     b: Annotated[
-        list[str], typer.Argument(metavar="B", help="What to compare it with, of the same kind.")
-    ],
+        list[str] | None,
+        typer.Argument(metavar="B", help="What to compare it with, of the same kind."),
+    ] = None,
     gpu: options.Gpu = None,
     memory: options.Memory = None,
     allocator: options.Allocator = None,
@@ -54,13 +57,15 @@ def diff(
     Exit codes: 0 they are the same, 2 wrong usage, 3 they differ. With --fail-above: 3 if the peak
     grows by more than that, else 0.
     """
-    from vramcast.predicting.diff import with_knobs
+    from vramcast.predicting.diff import with_knobs, with_line
 
-    names, knobs = with_knobs([a, *b])
+    words, line = [*filter(None, [a]), *(b or [])], given_line()
+    names, knobs = with_knobs(words if line is None else with_line(words, line))
     if len(names) != 2:
         raise UsageError(
             f"diff compares two things, not {len(names)}.",
-            "For example vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16.",
+            "For example vramcast diff gpt2-124m batch_size=8 gpt2-124m batch_size=16, or "
+            "batch_size=8 batch_size=16 -- LINE.",
         )
     with progress_display() as display:
         found = vramcast.diff(

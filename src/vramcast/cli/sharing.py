@@ -63,8 +63,6 @@ def shared_answer() -> Answer | None:
 
 
 def with_sharing(run: Callable[..., int]) -> Callable[..., int]:
-    """The command with the three options."""
-
     def sharing(
         *arguments: Any, form: str | None, page: str | None, is_opened: bool, **options: Any
     ) -> int:

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from vramcast.simulate.runner import shared_server
 from vramcast.tracing.diff import diff as diff_traces
 from vramcast.tracing.files import TRACE_NAME, begins_as_trace
 from vramcast.units import grown
-from vramcast.workload import parse_reference, split_assignments
+from vramcast.workload import name_of, parse_reference, split_assignments
 
 NUM_SHOWN = 12
 TIMES = ("step_seconds", "step_seconds_low", "step_seconds_high")
@@ -28,14 +28,14 @@ TOTALS = ("peak_reserved_bytes", "peak_allocated_bytes", "process_bytes", "capac
 OTHERS = ("num_parameters", "num_alloc_retries", "tokens_per_second")
 GIVE = (
     "Give two of the same kind: traces, predictions or measurements (what --json printed, in a "
-    "file, or a "
-    "run folder), or workloads with knobs."
+    "file, or a run folder), or workloads with knobs."
 )
+Side = str | os.PathLike[str] | list[str]  # a launch line
 
 
 def diff(
-    a: str | os.PathLike[str],
-    b: str | os.PathLike[str],
+    a: Side,
+    b: Side,
     *,
     gpu: str | None = None,
     memory: str | int | None = None,
@@ -59,18 +59,22 @@ def diff(
     options = {"gpu": gpu, "memory": memory, "allocator": allocator}
     asks = a_knobs or b_knobs or any(value is not None for value in options.values())
     kinds = {_is_run(a), _is_run(b)}
+    names = [name_of(one) if isinstance(one, list) else os.fspath(one) for one in (a, b)]
     if not asks and kinds == {False}:
-        traces = diff_traces(a, b)
+        traces = diff_traces(*names)
         peaks = traces.a.peak_allocated_bytes, traces.b.peak_allocated_bytes
         return replace(traces, **_limit(*peaks, fail_above))
     if not asks and kinds == {True, False}:
-        raise UsageError(f"{a} and {b} are of different kinds.", GIVE)
+        for name in names:
+            if not _is_run(name) and not os.path.exists(name):
+                raise UsageError(f"There is no file {name}.", GIVE)
+        raise UsageError(f"{names[0]} and {names[1]} are of different kinds.", GIVE)
     with shared_server():
         runs = [
             _run(name, knobs or {}, {**options, "timeout": timeout, "progress": progress})
             for name, knobs in ((a, a_knobs), (b, b_knobs))
         ]
-    found = diff_runs(*runs, names=(os.fspath(a), os.fspath(b)))
+    found = diff_runs(*runs, names=names)
     peak = found.totals_bytes[0]
     limit = _limit(peak.a, peak.b, fail_above)
     return replace(found, seconds=time.perf_counter() - started, **limit)
@@ -88,8 +92,10 @@ def _limit(a: float | None, b: float | None, fail_above: str | None) -> dict[str
     return {"max_bytes": most, "over_max_bytes": max(0, int(b) - most)}
 
 
-def _is_run(name: str | os.PathLike[str]) -> bool:
+def _is_run(name: Side) -> bool:
     """A record or a workload; what is neither is read as a trace, which says what is wrong."""
+    if isinstance(name, list):
+        return True
     path = Path(name)
     if path.is_dir():
         return not (path / TRACE_NAME).exists()
@@ -109,8 +115,10 @@ def _is_workload(name: str) -> bool:
 
 
 def _run(
-    name: str | os.PathLike[str], knobs: Mapping[str, Any], options: Mapping[str, Any]
+    name: Side, knobs: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Prediction | Measurement:
+    if isinstance(name, list):
+        return predict(name, knobs=knobs, **options)
     path = Path(name)
     if path.suffix == ".py" or not path.exists():
         return predict(os.fspath(name), knobs=knobs, **options)
@@ -123,7 +131,7 @@ def _run(
 
 
 def diff_runs(
-    a: Prediction | Measurement, b: Prediction | Measurement, *, names: tuple[str, str]
+    a: Prediction | Measurement, b: Prediction | Measurement, *, names: Sequence[str]
 ) -> RunDiff:
     differ = [name for name in {**a.knobs, **b.knobs} if _knob(a, name) != _knob(b, name)]
     return RunDiff(
@@ -216,11 +224,26 @@ def _differing(
     return found[:NUM_SHOWN]
 
 
-def with_knobs(words: Iterable[str]) -> tuple[list[str], list[dict[str, str]]]:
-    """From the words `A k=v B k=v`: the names, and the knobs of each."""
-    names, knobs = list[str](), list[list[str]]()
+def with_line(words: Iterable[str], line: list[str]) -> Iterator[Any]:
+    """Puts it before its knobs, and again before the first that is given again."""
+    seen: set[str] = set()
     for word in words:
-        if "=" in word and names and not os.path.exists(word):
+        name, equals, _ = word.partition("=")
+        if equals and (not seen or name in seen):
+            yield line
+            seen = set()
+        if equals:
+            seen.add(name)
+        yield word
+    if not seen:
+        yield line
+
+
+def with_knobs(words: Iterable[Any]) -> tuple[list[Any], list[dict[str, str]]]:
+    """From the words `A k=v B k=v`: the names, and the knobs of each."""
+    names, knobs = list[Any](), list[list[str]]()
+    for word in words:
+        if isinstance(word, str) and "=" in word and names and not os.path.exists(word):
             knobs[-1].append(word)
         else:
             names.append(word)
