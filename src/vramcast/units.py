@@ -136,7 +136,6 @@ def format_count(n: int) -> str:
 
 
 def format_percent(fraction: float) -> str:
-    """As in "0.21 %", "160 %"."""
     return f"{100 * fraction:.2g} %" if abs(fraction) < 0.1 else f"{100 * fraction:.0f} %"
 
 

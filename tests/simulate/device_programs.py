@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,48 @@ def blocks_of_a_sample_between_the_growing_one_are_known_too() -> None:
                 x = torch.randn(size, 32, device="cuda")
                 assert passes.run(type(module).__call__, module, x).shape == (size, 8)
     assert notes == {NOTE, GROWING} and len(num_run) < FEWEST_GROWING + 32
+
+
+@dataclass
+class _Cache:
+    keys: torch.Tensor
+    length: int
+
+
+class _WithCache(nn.Module):
+    def __init__(self, is_changed: bool) -> None:
+        super().__init__()
+        self.layer, self.is_changed, self.num_run = nn.Linear(32, 32), is_changed, [0]
+
+    def forward(self, x: torch.Tensor, cache: _Cache) -> tuple[torch.Tensor, _Cache]:
+        self.num_run[0] += 1
+        keys = torch.cat([cache.keys, self.layer(x)])
+        if not self.is_changed:
+            return keys.sum(0, keepdim=True), _Cache(keys, cache.length + 1)
+        cache.keys, cache.length = keys, len(keys)
+        return keys.sum(0, keepdim=True), cache
+
+
+def a_sample_with_a_cache_that_is_given_back_does_not_run_every_pass() -> None:
+    """One that is changed in place is: nobody else would change it."""
+    for is_changed in (False, True):
+        module, num_passes = _WithCache(is_changed).cuda().eval(), FEWEST_GROWING + 100
+
+        def sample(run: Callable[..., Any], module: nn.Module, num_passes: int) -> list[int]:
+            x, cache = torch.randn(1, 32, device="cuda"), _Cache(torch.ones(1, 32).cuda(), 1)
+            lengths = []
+            for _ in range(num_passes):
+                x, cache = run(type(module).__call__, module, x, cache)
+                lengths.append(cache.length)
+                assert cache.keys.shape == (cache.length, 32) and x.shape == (1, 32)
+            return lengths
+
+        notes: set[str] = set()
+        with torch.no_grad():
+            found = sample(SamePasses(SESSION.device, notes.add).run, module, num_passes)
+        assert found == list(range(2, num_passes + 2))
+        assert notes == (set() if is_changed else {GROWING})
+        assert (module.num_run[0] == num_passes) is is_changed
 
 
 def passes_that_keep_something_or_draw_numbers_all_run() -> None:

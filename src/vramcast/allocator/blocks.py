@@ -32,8 +32,6 @@ class Block:
 
 @dataclass(frozen=True)
 class Segment:
-    """A contiguous range of reserved memory."""
-
     address: int
     size_bytes: int
     is_large: bool
@@ -124,8 +122,6 @@ Observer = Callable[[str, int, int], None]
 
 @dataclass(slots=True, eq=False)
 class DeviceMemory:
-    """Bytes taken from the device."""
-
     capacity_bytes: int | None
     tell: Observer
     reserved_bytes: int = 0

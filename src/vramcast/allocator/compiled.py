@@ -19,7 +19,6 @@ _library: ctypes.CDLL | None = None
 
 
 def use(library: ctypes.CDLL | None) -> None:
-    """From now on, in this process."""
     global _library
     _library = library
     if library is not None:

@@ -124,7 +124,6 @@ class CachingAllocator:
             span.pool.add_free(span)
 
     def has(self, block_id: int) -> bool:
-        """Whether it is in use."""
         return block_id in self._blocks_in_use
 
     def address_of(self, block_id: int) -> int:

@@ -80,7 +80,6 @@ def checked(protocol: Protocol) -> Protocol:
 
 
 def find_protocol(text: str) -> Protocol:
-    """By name, or from a TOML file."""
     if text in PROTOCOLS:
         return PROTOCOLS[text]
     if text.endswith(".toml") or "/" in text:

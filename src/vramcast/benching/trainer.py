@@ -202,7 +202,6 @@ class Trainer:
 
 
 def train_trial(request: dict[str, Any], tell: Callable[[Any], None]) -> str:
-    """The task of a worker process."""
     trial, folder = BenchTrial.from_dict(request["trial"]), TrialFolder(Path(request["folder"]))
     where = describe_environment(trial.device)
     try:

@@ -64,7 +64,6 @@ def _by_category(trace: SimulatedRun, alive: Numbers, block_bytes: Numbers) -> d
 
 
 def _settings_that_fit(trace: SimulatedRun, budget: Budget) -> list[str]:
-    """Each beside those in force."""
     if len(trace.events) > MOST_EVENTS:
         return []
     found = []

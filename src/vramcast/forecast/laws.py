@@ -48,8 +48,6 @@ ODD_ONE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """One run."""
-
     name: str
     knobs: Mapping[str, Any]
     allocated_bytes: int
@@ -124,7 +122,6 @@ def _value(term: Term, knobs: Mapping[str, Any]) -> float:
 
 
 def fit(points: Sequence[Point], terms: Mapping[str, str] | None = None) -> list[MemoryFit]:
-    """One law for each group of runs."""
     groups = sorted({point.group for point in points})
     return [_fit_group(group, [p for p in points if p.group == group], terms) for group in groups]
 

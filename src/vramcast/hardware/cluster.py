@@ -21,7 +21,6 @@ OF_THE_NODE = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """The module ray, connected to the cluster."""
     ray = import_ray()
     _connect(ray, address)
     try:

@@ -69,7 +69,6 @@ def _cannot_run(program: Path) -> str | None:
 
 
 def cxx_compiler() -> list[str] | None:
-    """Compiles the simulated GPU."""
     return _command("CXX", "g++", "c++", "clang++")
 
 

@@ -82,7 +82,6 @@ class PhasePeaks:
 
 
 def has_started() -> bool:
-    """Whether the program has started CUDA."""
     return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 

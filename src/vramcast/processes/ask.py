@@ -241,8 +241,6 @@ class ForkServer:
 
 
 class _Output:
-    """What user code prints, while it prints."""
-
     def __init__(self, log: int, receive: Callable[[bytes], None] | None) -> None:
         self._log, self._receive, self._position = log, receive, 0
 
@@ -253,8 +251,6 @@ class _Output:
 
 
 class _Running:
-    """A task as seen from outside."""
-
     def __init__(
         self,
         channel: Channel,
@@ -392,7 +388,6 @@ def open_log(path: Path | None) -> IO[bytes]:
 
 
 def tail(log: IO[bytes]) -> str:
-    """What user code printed last."""
     log.seek(max(0, log.seek(0, os.SEEK_END) - 8000))
     lines = printable(log.read().decode(errors="replace")).strip().splitlines()
     return "\n".join(line[:400] for line in [*filter(is_of_user, lines)][-8:])

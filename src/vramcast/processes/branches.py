@@ -20,8 +20,6 @@ MAX_BRANCHES = 3
 
 @dataclass
 class Branch:
-    """As the server sees it."""
-
     link: socket.socket
     pid: int
     is_ready: bool = False
@@ -81,8 +79,6 @@ class _BranchServer(Server):
 
 
 class Branches:
-    """Of a server, by family."""
-
     def __init__(self) -> None:
         self._branches: dict[str, Branch] = {}
         # of tasks that run: the guard's handle, the family, its request, where it notes its imports

@@ -74,7 +74,6 @@ def cut(message: str) -> str:
 
 
 def _answer(order: dict[str, Any], channel: Channel) -> int:
-    """The exit code."""
     watch = Watch(order)
     message, code = _outcome(order, channel)
     if not watch.is_suited():

@@ -66,7 +66,6 @@ class Server:
             self._drop(number)
 
     def other_children(self) -> list[int]:
-        """That are no guards."""
         return []
 
     def control(self, link: socket.socket, message: bytes) -> None:

@@ -66,7 +66,6 @@ class _Launches:
         environment: Mapping[str, str] | None = None,
         folder: str | None = None,
     ) -> int:
-        """The exit code."""
         program = self._check(program)
         before = dict(os.environ), os.getcwd(), sys.argv[:], sys.path[:], sys.modules["__main__"]
         wanted = {**(before[0] if environment is None else environment), **program.environment}
@@ -221,8 +220,6 @@ def _start(launches: _Launches, watcher: Watcher) -> Wrap:
 
 
 class _Joined:
-    """Ended processes, or one."""
-
     processes: tuple[Any, ...] = ()
     returncode = 0
     pid = sentinel = -1

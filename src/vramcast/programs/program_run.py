@@ -161,7 +161,6 @@ class ProgramRun(ABC):
             self._check_failure(error)
 
     def _see(self) -> None:
-        """Describes what was seen until now, once."""
         end_if_forked()
         if self._is_seen:
             return

@@ -13,7 +13,6 @@ from vramcast.workload.launch_line import Program
 
 
 def run_as_main(program: Program) -> None:
-    """Raises what the program raises, and SystemExit where it ends itself."""
     sys.argv[:] = program.argv
     if program.is_module:
         sys.path.insert(0, os.getcwd())

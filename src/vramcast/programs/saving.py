@@ -45,7 +45,6 @@ class Saved:
         self.names: list[str] = []
 
     def place_for(self, path: Any) -> Path:
-        """Where the file is really written."""
         real = os.path.realpath(os.fspath(path))
         if os.path.isdir(real):
             raise IsADirectoryError(21, "Is a directory", str(path))

@@ -54,8 +54,6 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class StopRule:
-    """When enough was seen."""
-
     steps: int | None = None  # exactly so many
     whole: bool = False  # to the program's own end
 
@@ -237,7 +235,6 @@ class _InModule(threading.local):
 
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
-    """Inside this block the watcher hears of everything."""
     with ExitStack() as stack:
         hook = optim.register_optimizer_step_post_hook(lambda opt, *_: watcher.stepped(opt))
         stack.callback(hook.remove)

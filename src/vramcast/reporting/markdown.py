@@ -70,7 +70,6 @@ def _section(section: Section) -> Iterator[str]:
 
 
 def _answer(section: Section, made: str = "", warnings: Sequence[str] = ()) -> Iterator[str]:
-    """The verdict, sentences and remarks."""
     if section.verdict.text:
         yield from (f"**{markdown_cell(section.verdict.text)}**", "")
     for text in filter(None, (*section.text, made)):

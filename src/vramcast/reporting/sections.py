@@ -323,7 +323,6 @@ amount = _or_empty(format_count)
 
 
 def between(low: float | None, high: float | None) -> str:
-    """The range of a predicted time."""
     if low is None or high is None:
         return ""
     return f"{format_seconds(low)} to {format_seconds(high)}"

@@ -139,7 +139,6 @@ def _fails(failure: FailedAllocation | None, first_event: int, num_events: int) 
 
 
 def run_chart(p: Prediction) -> page.Chart:
-    """The totals over the whole simulated run."""
     capacity, far = capacity_of(p.capacity_bytes, p.peak_reserved_bytes)
     allocated = [[event, value] for event, value, _ in p.timeline]
     reserved = [[event, value] for event, _, value in p.timeline]

@@ -20,7 +20,6 @@ MOST_LABELS = 40  # characters of a bar's label
 
 @cache
 def _colours() -> dict[str, str]:
-    """The page's light ones."""
     return dict(re.findall(r"--(\w+): (#\w+)", asset("page.css").partition("@media")[0]))
 
 

@@ -74,7 +74,6 @@ def _type(declared: str) -> Any:
 
 
 def _declare(library: ctypes.CDLL) -> None:
-    """What its functions take and return."""
     for result, name, given in FUNCTION.findall((SOURCES / "exports.h").read_text()):
         function, given = getattr(library, name), CALLBACK.sub("*", given)
         function.restype = c_char_p if "char" in result else _type(result)
@@ -94,8 +93,6 @@ def _load() -> ctypes.CDLL:
 
 
 class Device:
-    """The one simulated device of a process."""
-
     def __init__(self) -> None:
         self.library = library = _load()
         # calls functions with Python's global lock held

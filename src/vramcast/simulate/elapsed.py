@@ -86,7 +86,6 @@ class Elapsed:
         return new * rates_here().host.get("python_call", 0.0)
 
     def wait(self) -> None:
-        """The host waits for the GPU."""
         self.host_seconds = max(self.host_seconds, self.device_seconds)
 
     def _times(self, done: object) -> tuple[float, float, bool, str]:

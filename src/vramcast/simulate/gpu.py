@@ -78,7 +78,6 @@ class SimulatedGpu:
         self.memory = LiveMemory(self.device, self.model.total_bytes)
 
     def start_nccl(self) -> None:
-        """A collective is started."""
         if self.has_nccl and not self.nccl_from:
             self.nccl_from = self.device.num("allocations") + 1
 
@@ -100,7 +99,6 @@ class SimulatedGpu:
             done.spans.append((begin + 1, self.device.num("allocations") + 1))
 
     def all_notes(self) -> set[str]:
-        """Of the recording, at its end."""
         notes = {*self.notes, *self.reads.notes()}
         if self.num_processes > 1 and self.world_size != self.num_processes:
             did = f"starts torch.distributed with {self.world_size} processes"
@@ -110,7 +108,6 @@ class SimulatedGpu:
         return notes
 
     def clear(self) -> None:
-        """Forget the last recording."""
         self.reads.clear()
         self.kept_by_nccl.clear()
         self.memory.clear()

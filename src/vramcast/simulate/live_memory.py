@@ -72,7 +72,6 @@ class LiveMemory:
             library.vramcast_set_limit_callback(LIMIT_CALLBACK(0))
 
     def current(self) -> CachingAllocator:
-        """The allocator as it is now."""
         events = self._device.events(self._num_events)
         # after the events: another thread may allocate meanwhile
         sizes = self._device.allocations(self._num_allocations)
@@ -161,7 +160,6 @@ def _statistic(current: int, peak: int) -> dict[str, int]:
 
 
 def _size(num_bytes: int) -> str:
-    """As torch writes it."""
     for shift, unit in UNITS:
         if num_bytes >= 1 << shift:
             return f"{num_bytes / (1 << shift):.2f} {unit}"

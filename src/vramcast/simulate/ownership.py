@@ -232,7 +232,6 @@ class Ownership:
             self._put(numbers, address, category, f"{name} {more}".strip() if more else name)
 
     def _numbers(self, tensor: Tensor, address: int) -> tuple[int, ...]:
-        """Of its allocations on the GPU."""
         if not address:
             return tuple(self._number(part) for part in _parts(tensor) if part.is_cuda)
         found = (self._number(tensor),) if tensor.is_cuda else ()

@@ -24,8 +24,6 @@ class DoesNothing:
 
 
 class Patcher:
-    """Remembers what it replaced."""
-
     def __init__(self, gpu: SimulatedGpu) -> None:
         self.gpu = gpu
         self._originals: list[tuple[Any, str, Any]] = []

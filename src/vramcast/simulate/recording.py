@@ -57,8 +57,6 @@ DTYPES = {
 
 @dataclass
 class Recording:
-    """One recording in progress. Made by Session.recording."""
-
     gpu: SimulatedGpu
     locations: Locations
     ownership: Ownership
@@ -76,7 +74,6 @@ class Recording:
         return self.gpu.device
 
     def mark_step(self) -> None:
-        """A step begins here."""
         self.gpu.reads.begin_round()
         self.begin(PhaseName.TRAIN)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -37,15 +38,11 @@ GROWING = (
     "may take a little more"
 )
 PLAIN = (int, float, str, type(None), torch.dtype, torch.device, torch.Size)
-# every module has these
-STANDARD = vars(torch.nn.Module()).keys() - {"training"}
 State = tuple[Any, ...]
 Numbers = NDArray[np.int64]
 
 
 class _Result(NamedTuple):
-    """A tensor that a pass returns."""
-
     block: int  # the allocation that has it, counted from the first of the pass
     dtype: torch.dtype
     num_dims: int
@@ -140,7 +137,8 @@ class SamePasses:
         last, known.num_since = known.last, known.num_since + 1
         is_due = known.grows and known.num_since == RUN_ONE_IN
         is_like = last and last.num_alike >= FEWEST_ALIKE and not is_due
-        if last and is_like and last.same[0] == parts.state():
+        # while an input grows on, nobody changes the module
+        if last and is_like and (known.grows or last.same[0] == parts.state()):
             self._note(GROWING if known.grows else NOTE)
             known.num_in_vain = 0
             return self._repeat(last, known.num_since)
@@ -174,6 +172,7 @@ class SamePasses:
         **options: Any,
     ) -> Any:
         device, random_numbers, state = self._device, _random_numbers(), parts.state()
+        given = [*map(id, _flat((arguments, options))[0])]
         last, num_passes = known.last, known.num_since
         known.last, known.num_since = None, 0
         num_reads = device.library.vramcast_num_host_reads
@@ -183,11 +182,12 @@ class SamePasses:
         first_allocation, first_work = device.num("allocations"), device.num("work")
         result = call(module, *arguments, **options)
         is_same = num_reads() == num_before and _random_numbers() == random_numbers
+        is_same = is_same and [*map(id, _flat((arguments, options))[0])] == given
         if not is_same or parts.state() != state:
             return result
         events = [_relative(event, first_allocation) for event in device.events(first_event)]
         work, allocations = device.work(first_work), device.allocations(first_allocation)
-        leaves, form = trees.tree_flatten(result)
+        leaves, form = _flat(result)
         results = [_result(device, leaf, first_allocation) for leaf in leaves]
         if 0 in events or None in results:
             return result
@@ -204,8 +204,11 @@ class SamePasses:
         )
         made = [(at, number) for at, number in enumerate(events) if number in alive]
         numbers: list[int] = []
-        for leaf in filter(torch.is_tensor, leaves):
-            numbers += (*leaf.shape, *leaf.stride(), int(leaf.storage_offset()))
+        for leaf in leaves:
+            if isinstance(leaf, Tensor):
+                numbers += (*leaf.shape, *leaf.stride(), int(leaf.storage_offset()))
+            elif type(leaf) is int:
+                numbers.append(leaf)
         numbers += [sizes[number - 1] for _, number in made]
         known.last = _Pass(
             (state, events, names, [one.stream for one in allocations], results, form, kept),
@@ -249,7 +252,7 @@ class SamePasses:
         library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
         self._kept += [made[number] for number in last.kept]
         left = iter(numbers.tolist())
-        return trees.tree_unflatten([_again(one, made, left) for one in last.results], last.form)
+        return _unflat((_again(one, made, left) for one in last.results), last.form)
 
     def _made(self, num_bytes: int, name: int, dtype: torch.dtype) -> Tensor:
         library = self._device.library
@@ -266,7 +269,7 @@ def _given(arguments: Any, options: Any) -> tuple[State, Numbers] | None:
         return None
     if torch._C._functorch.peek_interpreter_stack():  # no storages
         return None
-    leaves, form = trees.tree_flatten((arguments, options))
+    leaves, form = _flat((arguments, options))
     described = [_described(leaf) for leaf in leaves]
     if None in described:
         return None
@@ -275,10 +278,39 @@ def _given(arguments: Any, options: Any) -> tuple[State, Numbers] | None:
     return (*modes, form, *described), np.array(numbers, np.int64)
 
 
+def _flat(value: Any) -> tuple[list[Any], Any]:
+    """Also what a dataclass holds, such as the cache of a sample."""
+    found, form = trees.tree_flatten(value)
+    leaves, forms = list[Any](), list[Any]()
+    for leaf in found:
+        if is_dataclass(type(leaf)) and hasattr(leaf, "__dict__"):
+            inner, inner_form = _flat(vars(leaf))
+            leaves += inner
+            forms.append((type(leaf), inner_form))
+        else:
+            leaves.append(leaf)
+            forms.append(None)
+    return leaves, (form, forms)
+
+
+def _unflat(leaves: Iterator[Any], form: Any) -> Any:
+    tree, forms = form
+    found = []
+    for one in forms:
+        if one is None:
+            found.append(next(leaves))
+            continue
+        found.append(object.__new__(one[0]))
+        vars(found[-1]).update(_unflat(leaves, one[1]))
+    return trees.tree_unflatten(found, tree)
+
+
 def _described(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
         is_known = leaf.is_cuda and type(leaf) in (Tensor, torch.nn.Parameter)
         return (leaf.dtype, leaf.ndim, leaf.numel() > 0) if is_known else None
+    if type(leaf) is int:
+        return int
     return (type(leaf), leaf) if isinstance(leaf, PLAIN) else None
 
 
@@ -289,7 +321,7 @@ def _size(step: Numbers) -> int:
 def _sizes(leaf: Any) -> Sequence[int]:
     """The stride of a single one says nothing."""
     if not isinstance(leaf, Tensor):
-        return ()
+        return (leaf,) if type(leaf) is int else ()
     strides = zip(leaf.shape, leaf.stride(), strict=True)
     return (*leaf.shape, *(step * (size > 1) for size, step in strides))
 
@@ -300,15 +332,14 @@ class _Parts:
     def __init__(self, module: torch.nn.Module) -> None:
         parts = list(module.modules())
         self.has_hooks = any(part._forward_hooks or part._forward_pre_hooks for part in parts)
-        dicts = [vars(part) for part in parts]
-        self._own = [(each.get, name) for each in dicts for name in each.keys() - STANDARD]
+        self._own = dicts = [vars(part) for part in parts]
         values = [value for each in dicts for value in each.values()]
         held = [one for one in values if isinstance(one, dict | list | set)]
         self._containers = [*dicts, *held]
         self._tensors = [*module.parameters(), *module.buffers()]
 
     def state(self) -> State:
-        own = [id(get(name)) for get, name in self._own]
+        own = [*map(id, chain.from_iterable(map(dict.values, self._own)))]
         return own, [*map(len, self._containers)], [one._version for one in self._tensors]
 
 
@@ -324,6 +355,8 @@ def _relative(event: int, first: int) -> int:
 
 
 def _result(device: Device, leaf: Any, first: int) -> Any:
+    if type(leaf) is int:
+        return int
     if not isinstance(leaf, Tensor):
         return (leaf,) if isinstance(leaf, PLAIN) else None
     if type(leaf) is not Tensor or not leaf.is_cuda or torch.ops.vramcast.values(leaf) is not None:
@@ -333,6 +366,8 @@ def _result(device: Device, leaf: Any, first: int) -> Any:
 
 
 def _again(one: Any, made: dict[int, Tensor], numbers: Iterator[int]) -> Any:
+    if one is int:
+        return next(numbers)
     if not isinstance(one, _Result):
         return one[0]
     size, stride = ([next(numbers) for _ in range(one.num_dims)] for _ in range(2))

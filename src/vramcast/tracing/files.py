@@ -113,7 +113,6 @@ def begins_as_trace(path: Path) -> bool:
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Raises where writing would destroy something."""
     for above in (folder, *folder.parents):
         if above.exists() and not above.is_dir():
             raise UsageError(

@@ -59,8 +59,6 @@ class Allocation(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """A word for each of many things."""
-
     codes: NDArray[np.int32]
     words: Sequence[str]  # by code
 
@@ -115,8 +113,6 @@ class Allocations:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceHead:
-    """The run that a trace is of."""
-
     source: Literal["predicted", "measured"]
     workload: str
     knobs: dict[str, Any]
@@ -154,8 +150,6 @@ class Trace(TraceHead):
 
 @dataclass
 class Compilations:
-    """What torch.compile did in a run."""
-
     # Allocations that were made while something was compiled or timed: the first one's number, and
     # that of the next after the last.
     spans: list[tuple[int, int]] = field(default_factory=list)

@@ -50,7 +50,6 @@ class Configuration(Record, kind="vramcast configuration"):
     allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
 
     def with_change(self, change: Self) -> Self:
-        """With everything that `change` sets."""
         return replace(
             self,
             knobs={**self.knobs, **change.knobs},
@@ -59,7 +58,6 @@ class Configuration(Record, kind="vramcast configuration"):
         )
 
     def settings(self) -> dict[tuple[str, str], Any]:
-        """Everything it sets, by kind and name."""
         kinds = {"knob": self.knobs, "switch": self.switches.given()}
         if self.allocator:
             kinds["allocator"] = {"allocator": self.allocator}
@@ -79,7 +77,6 @@ class Configuration(Record, kind="vramcast configuration"):
         return json.dumps(whole, sort_keys=True)
 
     def knobs_of(self, function: Callable[..., Any]) -> dict[str, Any]:
-        """The keyword arguments for this workload's function."""
         return bind_knobs(function, self.knobs)
 
     def to_dict(self) -> dict[str, Any]:

@@ -54,7 +54,6 @@ def _that_matter(flag: str) -> str:
 
 @cache
 def check(python: Sequence[str]) -> None:
-    """That a worker can be started there."""
     name = python[0]
     question = [*python, "-P", "-c", QUESTION, *NEEDED]
     try:

@@ -32,8 +32,6 @@ USUAL_OPTIONS = {
 
 @dataclass(frozen=True)
 class Program:
-    """What a line starts."""
-
     target: str  # a file or a module
     is_module: bool = False
     arguments: tuple[str, ...] = ()
@@ -57,7 +55,6 @@ class LaunchLine:
 
     @property
     def knobs(self) -> list[str]:
-        """The names in braces, in order."""
         found = (match["knob"] for word in self.words for match in PLACEHOLDER.finditer(word))
         return list(dict.fromkeys(filter(None, found)))
 

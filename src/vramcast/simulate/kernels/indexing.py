@@ -179,7 +179,6 @@ def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
 def _put_known(
     x: Tensor, positions: list[Tensor | None] | None, values: Tensor, accumulate: bool
 ) -> None:
-    """None where positions are not known."""
     host_values = known(values)
     if host_values is not None and positions is not None:
         torch.ops.vramcast.begin_uniform(x)

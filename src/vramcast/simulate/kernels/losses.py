@@ -108,7 +108,6 @@ def _ctc_table(log_probs: Tensor, targets: Tensor, target_lengths: Any) -> Tenso
 
 
 def _longest(lengths: Any) -> int | None:
-    """None where it is not known."""
     host = known(lengths) if isinstance(lengths, Tensor) and lengths.is_cuda else lengths
     return None if host is None else int(max(host))
 

@@ -128,7 +128,6 @@ def typical(tensor: Tensor) -> tuple[float, bool, float]:
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """In arguments or results, also inside lists."""
     if isinstance(value, Tensor):
         return [value]
     found = []

@@ -33,8 +33,6 @@ def apply(patcher: Patcher) -> None:
     library = patcher.gpu.device.library
 
     class Compiled:
-        """A configuration of a kernel."""
-
         def __init__(self, autotuner: Any, config: Any) -> None:
             self.kernel, self.config, self._autotuner = self, config, autotuner
 

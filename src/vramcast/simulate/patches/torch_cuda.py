@@ -67,7 +67,6 @@ def _noted(answer: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
 
 
 def _calls(function: Callable[[], Any]) -> Callable[..., Any]:
-    """Whatever the arguments are."""
     return lambda *_, **__: function()
 
 
