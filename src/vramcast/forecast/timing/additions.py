@@ -25,7 +25,7 @@ def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
         row, alike = WARP, 1 if is_across else min(WARP, math.sqrt(number / (4 * places)))
         touched = min(places, 1 + QUEUED * gpu.num_multiprocessors * places // number)
     passes = number / WARP * passes_of_warp(places, row, alike)
-    return passes * PASS_SECONDS / min(MOST, max(1.0, touched / SECTOR) ** POWER)
+    return passes * PASS_SECONDS / min(MOST, math.pow(max(1.0, touched / SECTOR), POWER))
 
 
 def passes_of_warp(places: int, row: float, alike: float) -> float:
