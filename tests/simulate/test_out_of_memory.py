@@ -25,8 +25,9 @@ def test_where_there_is_memory_enough_nothing_is_raised() -> None:
     assert prediction.limits == []
 
 
-def test_a_fraction_of_the_memory_is_a_limit() -> None:
-    prediction = vramcast.predict(f"{WORKLOADS}:allows_itself_a_fraction", gpu="h200")
+@pytest.mark.parametrize("name", ["allows_itself_a_fraction", "allows_itself_a_fraction_at_first"])
+def test_a_fraction_of_the_memory_is_a_limit(name: str) -> None:
+    prediction = vramcast.predict(f"{WORKLOADS}:{name}", gpu="h200")
     assert prediction.peak_reserved_bytes <= 2 << 30
 
 

@@ -405,3 +405,14 @@ def allows_itself_a_fraction() -> Callable[[], Any]:
     """2 GiB of the 139.8 of an H200."""
     torch.cuda.set_per_process_memory_fraction(2 / 139.8)
     return halves_its_batch_when_out_of_memory()
+
+
+def allows_itself_a_fraction_at_first() -> Callable[[], Any]:
+    step = allows_itself_a_fraction()
+
+    def once() -> Any:
+        found = step()
+        torch.cuda.set_per_process_memory_fraction(1.0)
+        return found
+
+    return once

@@ -38,14 +38,22 @@ class LiveMemory:
         self._allocator = CachingAllocator(self._settings)
         self._num_events = self._num_allocations = 0
         self.num_out_of_memory = 0
-        self._fraction = 1.0
+        self._fraction = self._least_fraction = 1.0
 
     @property
     def limit_bytes(self) -> int:
         """What the allocator may take, with what set_per_process_memory_fraction said."""
+        return self._allowed(self._fraction)
+
+    @property
+    def least_limit_bytes(self) -> int:
+        """Of those that a program has set one after the other."""
+        return self._allowed(self._least_fraction)
+
+    def _allowed(self, fraction: float) -> int:
         capacity_bytes = sys.maxsize if self._capacity_bytes is None else self._capacity_bytes
-        allowed_bytes = int(self._fraction * self.total_bytes)
-        return capacity_bytes if self._fraction == 1 else min(capacity_bytes, allowed_bytes)
+        allowed_bytes = int(fraction * self.total_bytes)
+        return capacity_bytes if fraction == 1 else min(capacity_bytes, allowed_bytes)
 
     @property
     def other_bytes(self) -> int:
@@ -55,7 +63,7 @@ class LiveMemory:
         )
 
     def set_fraction(self, fraction: float, *_: Any, **__: Any) -> None:
-        self._fraction = fraction
+        self._fraction, self._least_fraction = fraction, min(fraction, self._least_fraction)
         if self._allocator.memory.capacity_bytes is not None:
             self._allocator.memory.capacity_bytes = self.limit_bytes
 

@@ -282,7 +282,7 @@ def _predicted(
         with locked_folder(Path(folder)):
             force = job.request["force"] or only_if_it_fits
             write_files(Path(folder), trace, snapshot, force=force)
-    is_over_limit = prediction.peak_reserved_bytes > job.session.gpu.memory.limit_bytes
+    is_over_limit = prediction.peak_reserved_bytes > job.session.gpu.memory.least_limit_bytes
     return prediction.to_dict(), is_over_limit or not prediction.fits
 
 
