@@ -97,6 +97,15 @@ def clamped_numbers_are_often_at_a_bound() -> None:
     assert int((numbers == 0).sum()) == int((numbers.clamp(0, 1) * 2 == 0).sum()) == 0
 
 
+def weights_that_were_made_on_the_host_have_a_norm() -> None:
+    """LAMB and LARS divide by it, and leave out the layers where it is 0."""
+    weights = [torch.nn.Linear(side, side).cuda().weight for side in (20, 200, 500, 3000)]
+    assert all(weight.norm().item() > 0 for weight in weights)
+    row, zeros = weights[2].flatten(), torch.zeros(10, device="cuda")
+    assert torch.cat([zeros, row]).norm().item() > 0 < torch.cat([row, zeros]).norm().item()
+    assert torch.zeros(500, 500).cuda().norm().item() == 0
+
+
 def the_norm_of_a_matrix_decides_how_its_exponential_is_made() -> None:
     """What an H200 took for one of a large norm is in benchmarks/operators."""
     peaks = {}

@@ -26,13 +26,22 @@ static bool is_of_one_number(const at::Tensor& host) {
   return std::memcmp(bytes, bytes + size, num_bytes - size) == 0;
 }
 
+// What would have written into this host tensor was not run: it holds zeros, and would hold others.
+static bool was_left_out(const at::Tensor& tensor, double number) {
+  const auto* mapping = number == 0 && tensor.is_floating_point() ? mapping_of(tensor) : nullptr;
+  return mapping && !mapping->filled;
+}
+
 static Typical typical_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {0};
   const auto* block = block_of(tensor);
   // random numbers are told by how they are spread: what is made of them is not computed
   if (!block || !block->drawn) {
-    if (const auto host = known_values(tensor); host.defined())
-      return {first_element(host), true, tensor.numel() == 1 || is_of_one_number(host)};
+    if (const auto host = known_values(tensor); host.defined()) {
+      const auto number = first_element(host);
+      if (was_left_out(tensor, number)) return healthy_now();
+      return {number, true, tensor.numel() == 1 || is_of_one_number(host)};
+    }
   }
   if (block && (block->typical.derived || !c10::isIntegralType(tensor.scalar_type(), true)))
     return block->typical;
@@ -219,6 +228,19 @@ static bool selects(const at::Tensor& matrix, int64_t dim) {
          values.sum(dim).eq(1).all().item<bool>();
 }
 
+// Of tensors that become one.
+static std::optional<Typical> common_typical(const IValue& moved) {
+  std::optional<Typical> found;
+  bool are_alike = true;
+  for_each_tensor(moved, [&](const at::Tensor& tensor) {
+    if (tensor.numel() == 0) return;
+    const auto one = typical_of(tensor);
+    are_alike = are_alike && (!found || found->is_like(one));
+    found = one;
+  });
+  return are_alike ? found : std::nullopt;
+}
+
 static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Operator& info,
                                         c10::ArrayRef<IValue> arguments) {
   auto found = healthy_now();
@@ -235,7 +257,7 @@ static std::optional<Typical> spread_of(const c10::OperatorHandle& op, const Ope
   } else if (info.keeps_zeros) {
     found.is_overlap = typical_of(arguments[0].toTensor()).is_overlap;
   } else if (info.moves) {
-    for_each_tensor(arguments[0], [&](const at::Tensor& tensor) { found = typical_of(tensor); });
+    found = common_typical(arguments[0]).value_or(found);
   } else if (info.is_gemm && info.first_matrix == 0 && arguments[1].isTensor()) {
     const auto &first = arguments[0].toTensor(), &second = arguments[1].toTensor();
     if (selects(second, -2)) found = typical_of(first);

@@ -16,11 +16,6 @@ constexpr int64_t max_host_float_bytes = 256 << 10, max_host_other_bytes = 32 <<
 
 static std::atomic<int64_t> host_bytes_left = most_host_bytes;
 
-static LazyHostAllocator::Mapping* mapping_of(const at::Tensor& tensor) {
-  const bool is_dense = tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage();
-  return is_dense ? LazyHostAllocator::mapping_of(tensor.storage().data_ptr()) : nullptr;
-}
-
 // What parameters contain is of no interest.
 static bool has_values(const at::Tensor& tensor) {
   const auto* mapping = mapping_of(tensor);

@@ -132,6 +132,11 @@ struct LazyHostAllocator final : c10::Allocator {
 };
 static LazyHostAllocator lazy_host_allocator;
 
+static LazyHostAllocator::Mapping* mapping_of(const at::Tensor& tensor) {
+  const bool is_dense = tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage();
+  return is_dense ? LazyHostAllocator::mapping_of(tensor.storage().data_ptr()) : nullptr;
+}
+
 struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t num_bytes) override {
     if (num_bytes == 0) return {nullptr, c10::Device(c10::kCPU)};

@@ -18,6 +18,11 @@ struct Typical {
 
   // More is known than what a healthy run would have.
   bool has_spread() const { return is_share || is_positive || is_overlap || low < high; }
+  bool is_like(const Typical& other) const {
+    return sure == other.sure && (!sure || number == other.number) && is_share == other.is_share &&
+           is_positive == other.is_positive && is_overlap == other.is_overlap &&
+           low == other.low && high == other.high;
+  }
 };
 
 // What new tensors contain, in the forward and in the backward pass. Python lets them fall.
