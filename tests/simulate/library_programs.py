@@ -373,7 +373,9 @@ def large_tensors_need_no_kernel_of_the_host_for_their_shapes() -> None:
     assert taken_by(update.step)[:2] == [4, 4 * 8192**2]
     assert taken_by(update.step) == []
     ones = torch.ones(8192, 8192, device="cuda", requires_grad=True)
+    numbers_of_the_host = torch.get_rng_state()
     torch.distributions.Beta(ones, ones).rsample().sum().backward()
+    assert torch.equal(torch.get_rng_state(), numbers_of_the_host)
     classes = torch.zeros(8192, 8192, dtype=torch.int64, device="cuda")
     nn.functional.multilabel_margin_loss(ones.half(), classes).backward()
     nn.functional.multi_margin_loss(ones.half(), classes[0]).backward()

@@ -194,8 +194,8 @@ def waits(work: OperatorWork) -> bool:
 def main_precision(works: Works) -> str:
     """In which most of the arithmetic is done."""
     flops: dict[str, float] = defaultdict(float)
-    for work in works:
-        flops[work.precision] += work.flops
+    for code, count in enumerate(np.bincount(works.codes).tolist()):
+        flops[works.distinct[code].precision] += count * works.distinct[code].flops
     return max(flops, key=flops.__getitem__, default="fp32")
 
 

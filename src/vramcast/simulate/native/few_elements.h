@@ -18,6 +18,7 @@ static double first_element(const at::Tensor& host) {
   // without the dispatcher: a Python number comes with every operator that has one
   const auto type = host.scalar_type();
   if (type == at::kDouble && !host.is_neg()) return *host.const_data_ptr<double>();
+  if (type == at::kFloat && !host.is_neg()) return *host.const_data_ptr<float>();
   if (type == at::kLong && !host.is_neg())
     return static_cast<double>(*host.const_data_ptr<int64_t>());
   BelowSimulation below;

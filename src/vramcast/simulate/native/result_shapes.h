@@ -29,6 +29,9 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
   const auto like = [](size_t i) {
     return [i](const Arguments& a) { return at::empty_like(a[i].toTensor()); };
   };
+  const auto dense = [](const Arguments& a) {
+    return at::empty(a[0].toTensor().sizes(), a[0].toTensor().options());
+  };
   const auto both = [](size_t i, size_t j) {
     return [i, j](const Arguments& a) { return at::add(a[i].toTensor(), a[j].toTensor()); };
   };
@@ -58,10 +61,9 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
       {"aten::_dirichlet_grad", like(0)},
       {"aten::hardtanh_backward", like(1)},
       {"aten::hardswish_backward", like(1)},
-      {"aten::roll",
-       [](const Arguments& a) {
-         return at::empty(a[0].toTensor().sizes(), a[0].toTensor().options());
-       }},
+      {"aten::_sample_dirichlet", dense},
+      {"aten::_standard_gamma_grad", dense},
+      {"aten::roll", dense},
       {"aten::flip", like(0)},
       {"aten::max", whole},
       {"aten::min", whole},
