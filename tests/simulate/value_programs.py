@@ -17,6 +17,14 @@ import torch
 SIDE = 1_000
 
 
+def positions_of_a_sparse_matrix_are_known_once_they_are_in_order() -> None:
+    at = torch.tensor([[1, 0, 1, 1], [2, 2, 0, 2]])
+    found = torch.sparse_coo_tensor(at, torch.ones(4), (2, 3)).cuda().coalesce()
+    assert found.indices().tolist() == [[0, 1, 1], [2, 0, 2]]
+    rows = found.to_sparse_csr()
+    assert (rows.crow_indices().tolist(), rows.col_indices().tolist()) == ([0, 1, 3], [2, 0, 2])
+
+
 def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() -> None:
     # too many for their values to be kept
     x, u = torch.randn(12_000, 100, device="cuda"), torch.rand(12_000, 100, device="cuda")

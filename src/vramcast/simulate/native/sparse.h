@@ -44,12 +44,12 @@ static void become(at::Tensor& out, const at::Tensor& like, const at::Tensor& in
   out._coalesced_(is_coalesced);
 }
 
-// How many distinct positions there are; all, where they are not known.
-static int64_t num_distinct(const at::Tensor& positions) {
+// The distinct positions in their order, where they are known.
+static at::Tensor distinct(const at::Tensor& positions) {
   const auto host = known_values(positions);
-  if (!host.defined()) return positions.numel();
+  if (!host.defined()) return host;
   BelowSimulation below;
-  return std::get<0>(at::_unique2(host)).numel();
+  return std::get<0>(at::_unique2(host));
 }
 
 // thrust sorts the positions by merging, which takes a second copy of both lists, and then selects
@@ -59,7 +59,8 @@ static at::Tensor coalesce(const at::Tensor& self) {
   if (self.is_coalesced()) return self;
   if (num_entries < 2) return self.clone()._coalesced_(true);
   auto positions = at::sparse::flatten_indices(self._indices(), self.sizes(), true);
-  const auto length = num_distinct(positions);
+  const auto found = distinct(positions);
+  const auto length = found.defined() ? found.numel() : num_entries;
   const auto origins = at::empty({num_entries}, self._indices().options());
   const auto starts = at::empty({num_entries}, self._indices().options());
   {
@@ -70,6 +71,7 @@ static at::Tensor coalesce(const at::Tensor& self) {
   }
   forget_values(positions);
   positions.resize_({1, length});
+  if (found.defined()) set_values(positions, found);  // rows and columns follow from them
   auto sizes = self._values().sizes().vec();
   sizes[0] = length;
   const auto values = at::empty(sizes, self._values().options());
