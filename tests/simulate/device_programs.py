@@ -655,5 +655,15 @@ def a_module_of_torch_counts_with_its_own_python() -> None:
     assert 2 <= _num_calls_in(lambda: model(x)) < 20
 
 
+def batch_norm_of_volumes_with_channels_last_sums_what_it_has_converted() -> None:
+    """As an H200 did in the step x3d-channels_last-amp-B4 of the suite wide."""
+    volumes = torch.empty(4, 48, 8, 56, 56, device="cuda", dtype=torch.bfloat16)
+    volumes = volumes.to(memory_format=torch.channels_last_3d)
+    norm = torch.nn.BatchNorm3d(48).cuda()
+    events = taken_by(lambda: norm(volumes))
+    one = volumes.nbytes
+    assert sorted(e for e in events if e > 1024) == [one, one, 2 * one]
+
+
 if __name__ == "__main__":
     run_programs()

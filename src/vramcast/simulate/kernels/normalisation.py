@@ -112,6 +112,12 @@ def _has_channels_last(x: Tensor) -> bool:
     return x.dim() in layouts and x.is_contiguous(memory_format=layouts[x.dim()])
 
 
+def _is_neither(x: Tensor) -> bool:
+    """The forward pass has kernels for contiguous tensors, and in 4 dimensions for channels last;
+    the backward pass has one also for channels last in 5."""
+    return not x.is_contiguous() and not (x.dim() == 4 and _has_channels_last(x))
+
+
 def _channels_last_scratch(x: Tensor, num_sums: int) -> None:
     """Partial sums of blocks of rows, as Normalization.cuh launches its kernels."""
     channels = x.shape[1]
@@ -143,6 +149,10 @@ def batch_norm(
 ) -> Any:
     arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
     results = meta_result(torch.ops.aten.native_batch_norm.default, *arguments)
+    if training and _is_neither(x):
+        out, converted = like(results[0]), x.to(accumulator_dtype(x))
+        variance, mean = torch.var_mean(converted, [0, *range(2, x.dim())], correction=0)
+        return out, mean, variance
     results = tuple(like(result) for result in results)
     if training and _has_channels_last(x):
         _channels_last_scratch(x, 4)
