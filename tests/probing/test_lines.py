@@ -146,7 +146,7 @@ def test_a_line_alone_is_enough(folder: Path) -> None:
 def test_commands_that_take_no_line_say_which_do(folder: Path) -> None:
     ended = command("gpus", "--", "python", "train.py", folder=folder)
     assert ended.returncode == 2 and "vramcast gpus takes no launch line" in ended.stderr
-    assert "predict, max-batch, plan, advise, probe and tune do" in ended.stderr
+    assert "predict, max-batch, plan, advise, probe, tune and diff do" in ended.stderr
 
 
 def test_wrong_usage_of_a_line_is_said() -> None:
