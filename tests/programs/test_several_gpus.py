@@ -118,6 +118,7 @@ def test_where_only_one_rank_fails_the_other_is_the_answer(tmp_path: Path) -> No
     assert any(limit.startswith("rank 1 could not be simulated") for limit in found.limits)
 
 
+@pytest.mark.long
 def test_what_is_run_again_for_its_bounds_prints_only_once(tmp_path: Path) -> None:
     program = tmp_path / "train.py"
     program.write_text(
