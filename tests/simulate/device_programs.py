@@ -665,5 +665,12 @@ def batch_norm_of_volumes_with_channels_last_sums_what_it_has_converted() -> Non
     assert sorted(e for e in events if e > 1024) == [one, one, 2 * one]
 
 
+def means_of_whole_numbers_are_whole_numbers() -> None:
+    places, sums = torch.zeros(4, dtype=torch.long, device="cuda"), torch.arange(4, device="cuda")
+    ones = torch.ones_like(sums)
+    assert sums.scatter_reduce(0, places, ones, "mean").dtype == torch.long
+    assert sums.index_reduce(0, places, ones, "mean").dtype == torch.long
+
+
 if __name__ == "__main__":
     run_programs()

@@ -232,7 +232,8 @@ def scatter_reduce(
 
 
 def _divide(sums: Tensor, counts: Tensor) -> None:
-    sums.div_(counts.masked_fill_(counts == 0, 1))
+    rounding = None if sums.is_floating_point() or sums.is_complex() else "floor"
+    sums.div_(counts.masked_fill_(counts == 0, 1), rounding_mode=rounding)
 
 
 @kernel("masked_scatter_")
