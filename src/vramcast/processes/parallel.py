@@ -1,27 +1,24 @@
 """The same pure function over many items, on all cores."""
 
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from vramcast.processes.forked import in_forks
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_work: tuple[Callable[[Any], Any], Sequence[Any]] = (id, ())
-
-
-def _run(index: int) -> Any:
-    function, items = _work
-    return function(items[index])
-
 
 def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """In forked processes, which inherit the items. Results keep the order of the items."""
-    global _work
+    """In forks, which inherit the items; results in their order. A pool of multiprocessing's waits
+    for ever where one of its processes is killed."""
     num_processes = min(os.cpu_count() or 1, len(items))
     if num_processes < 2:
         return list(map(function, items))
-    _work = (function, items)
-    with multiprocessing.get_context("fork").Pool(num_processes) as pool:
-        return pool.map(_run, range(len(items)))
+
+    def part(first: int) -> Callable[[Any], list[Result]]:
+        return lambda _: [function(item) for item in items[first::num_processes]]
+
+    parts = in_forks([part(first) for first in range(num_processes)])
+    return [parts[i % num_processes][i // num_processes] for i in range(len(items))]
