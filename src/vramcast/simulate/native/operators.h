@@ -81,7 +81,7 @@ struct Operator {
   size_t picked_result = 1;  // which result says what was picked
   bool keeps_order = false;  // what was the largest of a row still is
   bool wants_mask = false;   // of booleans, as its second argument
-  bool leaves_out = false;   // writes a number where a mask is true, so that nothing is picked there
+  bool leaves_out = false;   // writes a number where a mask is true, so nothing is picked there
   bool pointwise = false;
   bool moves = false;  // its result has only elements of its arguments
   bool compares_equal = false, compares_unequal = false;  // eq, ne

@@ -70,7 +70,8 @@ static void carry_order(const at::Tensor& tensor, const at::Tensor& other) {
   if (!block || !block->ranked || !may_be_ranked(tensor)) return;
   BelowSimulation below;
   const auto numbers = known_values(other);
-  const bool is_log = recorder.names.at(recorder.current_operator()).find("log") != std::string::npos;
+  const auto& name = recorder.names.at(recorder.current_operator());
+  const bool is_log = name.find("log") != std::string::npos;
   set_ranked(tensor, is_log ? numbers : numbers.exp());
 }
 

@@ -83,8 +83,8 @@ static void simulate_complex_result(const at::Tensor& input) {
   if (input.is_complex()) device_allocator.allocate(input.nbytes());
 }
 
-// The probabilities are looked at. Then one number is drawn for each, and the largest shares of them
-// are taken.
+// The probabilities are looked at. Then one number is drawn for each, and the largest shares of
+// them are taken.
 static void simulate_single_choices(const at::Tensor& input, int64_t count) {
   at::Tensor is_valid, is_zero;
   {

@@ -127,8 +127,8 @@ static void forget_values(const at::Tensor& tensor) {
   block->typical = healthy_now();
 }
 
-// Once somebody asks for them, or at once where they are a part of a tensor. False where the numbers
-// cannot be told.
+// Once somebody asks for them, or at once where they are a part of a tensor. False where the
+// numbers cannot be told.
 static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw& draw,
                         const at::Tensor& host) {
   if (!host.is_contiguous() || host.scalar_type() == at::kDouble) return false;
