@@ -1,4 +1,4 @@
-"""The simulated GPU on which the programs of device_programs.py and library_programs.py run."""
+"""The simulated GPU on which the programs of the files *_programs.py run."""
 
 from __future__ import annotations
 

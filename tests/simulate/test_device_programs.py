@@ -12,10 +12,12 @@ from pathlib import Path
 import pytest
 
 FILES = (
-    "device_programs.py",
     "drawing_programs.py",
     "error_programs.py",
     "library_programs.py",
+    "repeating_programs.py",
+    "storage_programs.py",
+    "stream_programs.py",
     "value_programs.py",
 )
 

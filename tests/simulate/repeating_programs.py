@@ -1,0 +1,260 @@
+"""Passes that repeat and the Python functions that programs call: run by test_device_programs.py.
+
+python tests/simulate/repeating_programs.py
+"""
+
+from __future__ import annotations
+
+from program_device import SESSION, run_programs, taken_by
+
+# isort: split
+# the device is loaded before torch
+import ctypes
+import functools
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from vramcast.simulate.patches import bitsandbytes_library
+from vramcast.simulate.python_calls import PythonCalls
+from vramcast.simulate.same_passes import FEWEST_GROWING, GROWING, NOTE, RUN_ONE_IN, SamePasses
+from vramcast.units import format_bytes
+
+# forward passes of an evaluation
+
+
+def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> list[int]:
+    """What passes take, each with its own autocast, which gives its weights back in any order."""
+
+    def evaluate() -> None:
+        for _ in range(num_passes):
+            x = torch.randn(1024, 32, device="cuda")
+            with torch.autocast("cuda", torch.bfloat16):
+                y = run(type(module).__call__, module, x)
+            assert y.shape == (1024, 8) and y.dtype is torch.bfloat16
+
+    with torch.no_grad():
+        taken = taken_by(evaluate)
+    parts = itertools.groupby(taken, lambda size: size > 0)
+    return [size for is_new, part in parts for size in (part if is_new else sorted(part))]
+
+
+def a_pass_that_vmap_makes_is_run_each_time() -> None:
+    passes, layer = SamePasses(SESSION.device, print), torch.nn.Linear(2, 3, device="cuda")
+    x = torch.ones(5, 2, device="cuda")
+    with torch.no_grad():
+        for _ in range(9):
+            made = torch.func.vmap(lambda row: passes.run(torch.nn.Linear.forward, layer, row))(x)
+            assert made.shape == (5, 3)
+
+
+def passes_that_are_alike_take_the_same_whether_they_run_or_not() -> None:
+    notes: set[str] = set()
+    passes = SamePasses(SESSION.device, notes.add)
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    _evaluated(module, 1, lambda call, *arguments: call(*arguments))  # takes cuBLAS' workspace
+    num_calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal num_calls
+        num_calls += 1
+
+    module[1].forward = lambda x: count() or nn.functional.gelu(x)
+    expected = _evaluated(module, 20, lambda call, *arguments: call(*arguments))
+    with passes.repeating():
+        assert _evaluated(module, 20, passes.run) == expected
+    assert 20 < num_calls < 30 and len(notes) == 1
+
+
+def of_passes_whose_input_grows_some_run_and_all_results_have_their_size() -> None:
+    notes: set[str] = set()
+    lengths: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    module[1].forward = lambda x: lengths.append(len(x)) or nn.functional.gelu(x)
+
+    def sample(run: Callable[..., Any]) -> None:
+        for length in range(1024, 1124 + FEWEST_GROWING):
+            y = run(type(module).__call__, module, torch.randn(length, 32, device="cuda"))
+            assert y.shape == (length, 8) and y.is_contiguous()
+
+    def run_all(call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    with torch.no_grad():
+        sample(run_all)  # takes cuBLAS' workspace
+        expected = taken_by(lambda: sample(run_all))
+        lengths.clear()
+        taken = taken_by(lambda: sample(SamePasses(SESSION.device, notes.add).run))
+    assert notes == {GROWING} and FEWEST_GROWING <= len(lengths) < FEWEST_GROWING + 16
+    assert lengths[-1] > 1123 + FEWEST_GROWING - RUN_ONE_IN
+    # one that is not run takes as much as the last that ran
+    assert len(taken) == len(expected)
+    most_shorter = RUN_ONE_IN * 64 * 4
+    assert all(
+        abs(seen) <= abs(size) <= abs(seen) + most_shorter
+        for seen, size in zip(taken, expected, strict=True)
+    )
+
+
+def blocks_of_a_sample_between_the_growing_one_are_known_too() -> None:
+    notes: set[str] = set()
+    num_run: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    module[1].forward = lambda x: num_run.append(len(x)) or nn.functional.gelu(x)
+    passes = SamePasses(SESSION.device, notes.add)
+    with torch.no_grad():
+        for length in range(1, 101 + FEWEST_GROWING):
+            for size in (512, length):
+                x = torch.randn(size, 32, device="cuda")
+                assert passes.run(type(module).__call__, module, x).shape == (size, 8)
+    assert notes == {NOTE, GROWING} and len(num_run) < FEWEST_GROWING + 32
+
+
+@dataclass
+class _Cache:
+    keys: torch.Tensor
+    length: int
+
+
+class _WithCache(nn.Module):
+    def __init__(self, is_changed: bool) -> None:
+        super().__init__()
+        self.layer, self.is_changed, self.num_run = nn.Linear(32, 32), is_changed, [0]
+
+    def forward(self, x: torch.Tensor, cache: _Cache) -> tuple[torch.Tensor, _Cache]:
+        self.num_run[0] += 1
+        keys = torch.cat([cache.keys, self.layer(x)])
+        if not self.is_changed:
+            return keys.sum(0, keepdim=True), _Cache(keys, cache.length + 1)
+        cache.keys, cache.length = keys, len(keys)
+        return keys.sum(0, keepdim=True), cache
+
+
+def a_sample_with_a_cache_that_is_given_back_does_not_run_every_pass() -> None:
+    """One that is changed in place is: nobody else would change it."""
+    for is_changed in (False, True):
+        module, num_passes = _WithCache(is_changed).cuda().eval(), FEWEST_GROWING + 100
+
+        def sample(run: Callable[..., Any], module: nn.Module, num_passes: int) -> list[int]:
+            x, cache = torch.randn(1, 32, device="cuda"), _Cache(torch.ones(1, 32).cuda(), 1)
+            lengths = []
+            for _ in range(num_passes):
+                x, cache = run(type(module).__call__, module, x, cache)
+                lengths.append(cache.length)
+                assert cache.keys.shape == (cache.length, 32) and x.shape == (1, 32)
+            return lengths
+
+        notes: set[str] = set()
+        with torch.no_grad():
+            found = sample(SamePasses(SESSION.device, notes.add).run, module, num_passes)
+        assert found == list(range(2, num_passes + 2))
+        assert notes == (set() if is_changed else {GROWING})
+        assert (module.num_run[0] == num_passes) is is_changed
+
+
+def passes_that_keep_something_or_draw_numbers_all_run() -> None:
+    class Keeps(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.last = x
+            return super().forward(x)
+
+    class Draws(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + torch.rand(1).item()
+
+    class Reads(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) if x.sum().item() > -1e9 else x
+
+    for kind in (Keeps, Draws, Reads):
+        notes: set[str] = set()
+        module = kind(32, 8).cuda().eval()
+        _evaluated(module, 20, SamePasses(SESSION.device, notes.add).run)
+        assert not notes
+
+
+# Python functions that the program calls
+
+
+def _add(a: int, b: int) -> int:
+    return a + b
+
+
+def _num_calls_in(run: Callable[[], object]) -> int:
+    calls = PythonCalls(SESSION.device.library)
+    calls.begin_step()
+    run()
+    calls.stop()
+    return calls.of_step
+
+
+def python_of_torch_cuda_counts_as_on_a_gpu() -> None:
+    """24 or 25 for each on an H200 (benchmarks/step_time/host_pieces.jsonl: synchronized)."""
+    again = lambda: [torch.cuda.synchronize() for _ in range(10)]  # noqa: E731
+    assert 200 <= _num_calls_in(again) <= 270
+
+
+def large_operators_of_the_host_are_noted_with_their_bytes() -> None:
+    def noted() -> list[int]:
+        works = map(SESSION.device.operator_work, SESSION.device.work(0))
+        return [work.sizes[0] for work in works if work.operator == "vramcast::host"]
+
+    rows = torch.arange(256)
+    assert torch.add(rows, 1).view(16, 16).shape == (16, 16) and not noted()
+    (rows[:, None] - rows).abs()
+    assert noted() == [(256 * 256 + 256 + 256) * 8, 2 * 256 * 256 * 8]
+
+
+def a_pointer_given_to_bitsandbytes_stands_for_its_tensor() -> None:
+    library = bitsandbytes_library._Library(SESSION.gpu)
+    x = torch.empty(1000, device="cuda")
+    managed = library.cget_managed_ptr(ctypes.c_size_t(100))
+    library.cadam(ctypes.c_void_p(x.data_ptr()), managed, None, ctypes.c_int32(7), 0.5)
+    works = map(SESSION.device.operator_work, SESSION.device.work(0))
+    found = [work for work in works if work.operator.startswith("bitsandbytes")]
+    assert [(w.operator, w.num_bytes) for w in found] == [("bitsandbytes::cadam", 4100)]
+
+
+def every_function_of_the_program_counts_each_time_it_is_called() -> None:
+    def add_all() -> int:
+        return functools.reduce(_add, range(10))
+
+    assert _num_calls_in(add_all) == 1 + 9
+    assert _num_calls_in(lambda: (add_all(), add_all())) == 1 + 2 * (1 + 9)
+
+
+def functions_that_a_backward_pass_calls_count_too() -> None:
+    x = torch.ones(8, device="cuda", requires_grad=True)
+    (x * 2).sum().backward()  # autograd's thread is known from its first operator on
+
+    def step(times: int) -> None:
+        y = x * 2
+        y.register_hook(lambda grad: functools.reduce(_add, range(times)) and grad)
+        y.sum().backward()
+
+    few, many = (_num_calls_in(lambda n=n: step(n)) for n in (10, 30))
+    assert many - few == 20
+
+
+def what_a_function_calls_that_is_kept_from_compilation_counts_too() -> None:
+    kept = torch._disable_dynamo(lambda: functools.reduce(_add, range(10)))
+    kept()
+    assert _num_calls_in(kept) >= 1 + 9
+
+
+def what_the_simulation_calls_does_not_count() -> None:
+    assert _num_calls_in(lambda: format_bytes(5 << 20)) == 1
+
+
+def a_module_of_torch_counts_with_its_own_python() -> None:
+    model, x = nn.Linear(4, 4), torch.zeros(4, 4)
+    # at least Module.__call__ and forward; the kernel itself is C++
+    assert 2 <= _num_calls_in(lambda: model(x)) < 20
+
+
+if __name__ == "__main__":
+    run_programs()
