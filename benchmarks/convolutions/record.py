@@ -39,6 +39,8 @@ os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "2"
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
+from vramcast.hardware.calibration.measure import noted_by_allocator  # noqa: E402
+
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BATCH_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512)
 MOST_BYTES = 12 << 30  # of the input and the result together
@@ -244,27 +246,13 @@ def cases(shapes: list[dict[str, Any]], seed: int) -> Iterator[dict[str, Any]]:
 
 
 def events_of(call: Callable[[], Any]) -> list[int]:
-    """The allocator's events of a call; its result stays alive until they are read."""
+    """The allocator's events of a call; zero where it gives memory back to the driver."""
     if not torch.cuda.is_available():
         call()
         return []
-    memory = torch.cuda.memory
-    memory._record_memory_history(enabled="all", context=None, clear_history=True)
-    result = call()
-    trace = memory._snapshot()["device_traces"][0]
-    memory._record_memory_history(enabled=None)
-    del result
-    sizes: dict[int, int] = {}
-    events = []
-    for entry in trace:
-        if entry["action"] == "alloc":
-            sizes[entry["addr"]] = entry["size"]
-            events.append(entry["size"])
-        elif entry["action"] == "free_completed" and entry["addr"] in sizes:
-            events.append(-sizes.pop(entry["addr"]))
-        elif entry["action"] == "segment_free":
-            events.append(0)
-    return events
+    signs = {"alloc": 1, "free_completed": -1, "segment_free": 0}
+    noted = [(action, size) for action, size in noted_by_allocator(call) if size]
+    return [signs[action] * size for action, size in noted if action in signs]
 
 
 def least_seconds(call: Callable[[], Any]) -> float | None:

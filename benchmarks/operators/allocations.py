@@ -1,7 +1,8 @@
 """Whether operators allocate and free on the simulated GPU what they do on a real one.
 
+    export PYTHONPATH=src
     python benchmarks/operators/allocations.py record OUT.jsonl.gz [--dtype float32] [NAME ...]
-    PYTHONPATH=src python benchmarks/operators/allocations.py compare RECORDED.jsonl.gz [NAME ...]
+    python benchmarks/operators/allocations.py compare RECORDED.jsonl.gz [NAME ...]
 
 The operators and samples are those of torch's own tests, and large tensors for operators of one
 element, of two, and reductions. `record` runs them on a real GPU, forward and backward, and needs
@@ -223,24 +224,12 @@ def warm_up() -> None:
 
 
 def events_on_gpu(run: Callable[[], Any]) -> list[int]:
-    import torch
+    from vramcast.hardware.calibration.measure import all_allocations_of
 
-    record = torch.cuda.memory._record_memory_history
-    record(enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True)
-    try:
+    def result_is_freed() -> None:
         run()
-        trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    finally:
-        record(enabled=None)
-    sizes: dict[int, int] = {}
-    events = []
-    for entry in trace:
-        if entry["action"] == "alloc":
-            sizes[entry["addr"]] = entry["size"]
-            events.append(entry["size"])
-        elif entry["action"] == "free_completed":
-            events.append(-sizes.pop(entry["addr"], 0))
-    return events
+
+    return all_allocations_of(result_is_freed)
 
 
 def events_simulated(device: Any, run: Callable[[], Any]) -> list[int]:

@@ -1,6 +1,6 @@
 """Run every kernel case on a real GPU and write what its first and second call allocate and free.
 
-    PYTHONPATH=tests/recordings python tests/recordings/record_kernels.py OUT.jsonl.gz [BEGINNING..]
+    PYTHONPATH=src:tests/recordings python tests/recordings/record_kernels.py OUT.jsonl.gz [NAME..]
 
 Each line: {"name": ..., "first": [+size, -size, ...], "second": [...]}, or {"name": ..., "error":
 ...}. A positive number is an allocation of that many bytes, a negative one frees such an
@@ -16,32 +16,17 @@ import sys
 import torch
 from kernel_cases import CASES
 
-
-def events_of(run: object) -> list[int]:
-    torch.cuda.memory._record_memory_history(
-        enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True
-    )
-    run()  # type: ignore[operator]
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    torch.cuda.memory._record_memory_history(enabled=None)
-    sizes: dict[int, int] = {}
-    events = []
-    for entry in trace:
-        if entry["action"] == "alloc":
-            sizes[entry["addr"]] = entry["size"]
-            events.append(entry["size"])
-        elif entry["action"] == "free_completed" and entry["addr"] in sizes:
-            events.append(-sizes.pop(entry["addr"]))
-        elif entry["action"] == "free_completed":
-            events.append(0)
-    return events
+from vramcast.hardware.calibration.measure import all_allocations_of
 
 
 def record(name: str) -> dict[str, object]:
     try:
         run = CASES[name]()
-        first = events_of(run)
-        second = events_of(run)
+
+        def result_is_freed() -> None:
+            run()
+
+        first, second = (all_allocations_of(result_is_freed) for _ in range(2))
         return {"name": name, "first": first, "second": second}
     except Exception as error:
         return {"name": name, "error": f"{type(error).__name__}: {error}"[:300]}

@@ -23,25 +23,38 @@ def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
     return of_process - reserved, on_device - reserved
 
 
-def allocations_of(call: Callable[[], Any]) -> list[int]:
-    """Sizes in order: positive when taken, negative when given back in the call."""
-    torch.cuda.memory._record_memory_history(
-        enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True
-    )
-    result = call()
-    trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    torch.cuda.memory._record_memory_history(enabled=None)
+def noted_by_allocator(call: Callable[[], Any]) -> list[tuple[str, int]]:
+    """Each action during the call, with its bytes: 0 where something older is freed. The result is
+    freed after it."""
+    record = torch.cuda.memory._record_memory_history
+    record(enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True)
+    try:
+        result = call()
+        trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    finally:
+        record(enabled=None)
     del result
     sizes: dict[int, int] = {}
-    events = []
+    noted = []
     for entry in trace:
         action, address = entry["action"], entry["addr"]
         if action == "alloc":
             sizes[address] = entry["size"]
-            events.append(entry["size"])
-        elif action == "free_completed" and address in sizes:
-            events.append(-sizes.pop(address))
-    return events
+        is_free = action == "free_completed"
+        noted.append((action, sizes.pop(address, 0) if is_free else entry["size"]))
+    return noted
+
+
+def allocations_of(call: Callable[[], Any]) -> list[int]:
+    """Sizes in order: positive when taken, negative when given back in the call."""
+    return [size for size in all_allocations_of(call) if size]
+
+
+def all_allocations_of(call: Callable[[], Any]) -> list[int]:
+    """As well with a zero for each older allocation that is given back."""
+    signs = {"alloc": 1, "free_completed": -1}
+    noted = noted_by_allocator(call)
+    return [signs[action] * size for action, size in noted if action in signs]
 
 
 def gemm_workspaces() -> tuple[int, int]:
