@@ -70,7 +70,7 @@ MOST_LINES = 400
 # an evaluation repeats, to draw the random numbers of a GPU, to take what cuSOLVER takes, to
 # stand in for flash-attn 3, and to take what rarer operators take beside their results.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 193_445
+MOST_WORDS = 194_500
 MOST_FILES_AT_THE_ROOT = 6
 
 

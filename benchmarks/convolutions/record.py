@@ -39,7 +39,7 @@ os.environ["TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT"] = "2"
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from vramcast.hardware.calibration.measure import noted_by_allocator  # noqa: E402
+from vramcast.hardware.calibration.measure import allocator_actions  # noqa: E402
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 BATCH_SIZES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512)
@@ -251,8 +251,8 @@ def events_of(call: Callable[[], Any]) -> list[int]:
         call()
         return []
     signs = {"alloc": 1, "free_completed": -1, "segment_free": 0}
-    noted = [(action, size) for action, size in noted_by_allocator(call) if size]
-    return [signs[action] * size for action, size in noted if action in signs]
+    known = [(name, size) for name, size in allocator_actions(call) if size and name in signs]
+    return [signs[name] * size for name, size in known]
 
 
 def least_seconds(call: Callable[[], Any]) -> float | None:

@@ -224,12 +224,12 @@ def warm_up() -> None:
 
 
 def events_on_gpu(run: Callable[[], Any]) -> list[int]:
-    from vramcast.hardware.calibration.measure import all_allocations_of
+    from vramcast.hardware.calibration.measure import allocations_of
 
     def result_is_freed() -> None:
         run()
 
-    return all_allocations_of(result_is_freed)
+    return allocations_of(result_is_freed)
 
 
 def events_simulated(device: Any, run: Callable[[], Any]) -> list[int]:

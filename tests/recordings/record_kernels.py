@@ -16,7 +16,7 @@ import sys
 import torch
 from kernel_cases import CASES
 
-from vramcast.hardware.calibration.measure import all_allocations_of
+from vramcast.hardware.calibration.measure import allocations_of
 
 
 def record(name: str) -> dict[str, object]:
@@ -26,7 +26,7 @@ def record(name: str) -> dict[str, object]:
         def result_is_freed() -> None:
             run()
 
-        first, second = (all_allocations_of(result_is_freed) for _ in range(2))
+        first, second = (allocations_of(result_is_freed) for _ in range(2))
         return {"name": name, "first": first, "second": second}
     except Exception as error:
         return {"name": name, "error": f"{type(error).__name__}: {error}"[:300]}

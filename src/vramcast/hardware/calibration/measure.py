@@ -23,38 +23,28 @@ def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
     return of_process - reserved, on_device - reserved
 
 
-def noted_by_allocator(call: Callable[[], Any]) -> list[tuple[str, int]]:
-    """Each action during the call, with its bytes: 0 where something older is freed. The result is
-    freed after it."""
+def allocator_actions(call: Callable[[], Any]) -> list[tuple[str, int]]:
+    """Each with its bytes: 0 where something older is freed. The result is freed after it."""
     record = torch.cuda.memory._record_memory_history
     record(enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True)
-    try:
-        result = call()
-        trace = torch.cuda.memory._snapshot()["device_traces"][0]
-    finally:
-        record(enabled=None)
+    result = call()
+    trace = torch.cuda.memory._snapshot()["device_traces"][0]
+    record(enabled=None)
     del result
     sizes: dict[int, int] = {}
-    noted = []
+    actions = []
     for entry in trace:
-        action, address = entry["action"], entry["addr"]
+        action, address, size = entry["action"], entry["addr"], entry["size"]
         if action == "alloc":
-            sizes[address] = entry["size"]
-        is_free = action == "free_completed"
-        noted.append((action, sizes.pop(address, 0) if is_free else entry["size"]))
-    return noted
+            sizes[address] = size
+        actions.append((action, sizes.pop(address, 0) if action == "free_completed" else size))
+    return actions
 
 
 def allocations_of(call: Callable[[], Any]) -> list[int]:
-    """Sizes in order: positive when taken, negative when given back in the call."""
-    return [size for size in all_allocations_of(call) if size]
-
-
-def all_allocations_of(call: Callable[[], Any]) -> list[int]:
-    """As well with a zero for each older allocation that is given back."""
+    """Sizes in order: positive when taken, negative when given back, 0 for older ones."""
     signs = {"alloc": 1, "free_completed": -1}
-    noted = noted_by_allocator(call)
-    return [signs[action] * size for action, size in noted if action in signs]
+    return [signs[name] * size for name, size in allocator_actions(call) if name in signs]
 
 
 def gemm_workspaces() -> tuple[int, int]:
