@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--kernels", help="only the kernels of FILE.py:FUNCTION's step")
     parser.add_argument("--only", choices=PARTS, help="of the cases only these")
     parser.add_argument("--lock", type=Path, help="a file: who has it uses the GPU alone")
+    parser.add_argument("--compiled", type=Path, help="a file: made when the step has compiled")
     parser.add_argument("knobs", nargs="*", help="of the function: key=value")
     options = parser.parse_args()
     given = split_assignments(options.knobs)
@@ -150,7 +151,7 @@ def main() -> None:
         found = (
             kernels_of(options.kernels, options.lock, given)
             if options.kernels
-            else profiled(options.step, options.lock, given)
+            else profiled(options.step, options.lock, given, options.compiled)
         )
         options.out.write_text(json.dumps(found) + "\n")
         return

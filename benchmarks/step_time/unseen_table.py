@@ -34,6 +34,8 @@ FILES = {
     "varied": "varied.py",
     "varied_more": "varied.py",
     "fields": "fields.py",
+    "mixed": "mixed.py",
+    "mixed_compiled": "mixed.py",
 }
 OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds")
 TEXT = """# Steps that nobody had measured
@@ -88,6 +90,8 @@ ms for 0.3. The kernels of `sounds` are right, but those of a long filter's 16 g
 side. These predictions were made without two features of such filters, which came back since.
 `cohere` is not there: no time was left for it.""",
     "fields": "",
+    "mixed": "",
+    "mixed_compiled": "",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
     "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended

@@ -4,6 +4,7 @@
 #pragma once
 #include "operators.h"
 #include "python_calls.h"
+#include "walking.h"
 
 namespace vramcast {
 
@@ -16,7 +17,7 @@ struct Work {
   double num_bytes;  // read and written
   // products and attention: batch, rows, columns, inner size; lists of tensors: how many; others:
   // whether units lie across each other in memory [0], and how many [3]; additions [1] to places
-  // [2] that threads share
+  // [2] that threads share; pointwise ones that follow strides: as note_walk says
   int64_t sizes[4];
   int32_t operator_name;  // -1 where a step begins
   int32_t dtype;          // of the first floating-point argument, or -1
@@ -129,16 +130,33 @@ static void describe_product(const Operator& info, c10::ArrayRef<IValue> argumen
 struct AccessOf {
   const c10::TensorImpl* first = nullptr;
   Access access = plain;
+  bool converts = false;
+  std::vector<const c10::TensorImpl*> tensors;
 
   void look(const at::Tensor& tensor) {
     if (!tensor.is_cuda() || tensor.numel() <= 1) return;
-    if (!first) first = tensor.unsafeGetTensorImpl();
-    if (access == plain && tensor.dtype() != first->dtype()) access = converting;
+    tensors.push_back(tensor.unsafeGetTensorImpl());
+    if (!first) first = tensors[0];
+    converts = converts || tensor.dtype() != first->dtype();
+    if (access == plain && converts) access = converting;
     if (tensor.sizes() != first->sizes() || tensor.strides() != first->strides() ||
         !tensor.is_non_overlapping_and_dense())
       access = strided;
   }
 };
+
+// What follows strides, or only seems to: sizes[1] has the elements, [2] the dimensions that cannot
+// be joined, and 16 more for each tensor whose neighbours lie apart.
+static void note_walk(const AccessOf& access, const at::Tensor& written, Work& work) {
+  if (access.access != strided || !written.defined() || !written.is_cuda()) return;
+  const auto walk = walk_through(written.unsafeGetTensorImpl(), access.tensors);
+  if (walk.in_vectors()) {
+    work.access = access.converts ? converting : plain;
+  } else {
+    work.sizes[1] = walk.elements;
+    work.sizes[2] = walk.dims + 16 * walk.apart;
+  }
+}
 
 static bool only_views(const Operator& info) {
   for (size_t i = 0; i < info.result_aliases.size(); ++i)
@@ -265,6 +283,8 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
     count_pixels(info, arguments[0].toTensor(), results[0].toTensor(), work);
   if (info.solves) describe_system(arguments[0].toTensor(), arguments[1].toTensor(), work);
   work.access = access.access;
+  if (info.pointwise && !results.empty() && results[0].isTensor())
+    note_walk(access, results[0].toTensor(), work);
   if (info.joins && arguments.size() > 1 && arguments[0].isTensorList())
     work.access = joins_in_vectors(arguments) ? plain : strided;
   if (!arguments.empty() && arguments[0].isTensorList())
@@ -292,13 +312,15 @@ static void note_copy(const Operator& info, const at::Tensor& destination, const
   // sizes[3]: whether neighbours in one are not neighbours in the other
   const int64_t is_transposed =
       !crosses && access.access == strided && innermost(source) != innermost(destination) ? 1 : 0;
-  const Work work{0,
-                  num_bytes,
-                  {crosses, is_pinned, goes_on, is_transposed},
-                  info.name,
-                  static_cast<int32_t>(destination.scalar_type()),
-                  forward,
-                  access.access};
+  Work work{0,
+            num_bytes,
+            {crosses, is_pinned, goes_on, is_transposed},
+            info.name,
+            static_cast<int32_t>(destination.scalar_type()),
+            forward,
+            access.access};
+  if (!crosses) note_walk(access, destination, work);
+  if (work.access != strided) work.sizes[3] = 0;
   work_log.add(work, is_transposed);  // what a kernel copies into another layout takes long
 }
 
