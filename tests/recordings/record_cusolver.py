@@ -1,6 +1,6 @@
 """Factorise matrices on a real GPU and write what each call allocates and frees.
 
-    PYTHONPATH=tests/recordings python tests/recordings/record_cusolver.py OUT.jsonl.gz
+    PYTHONPATH=src:tests/recordings python tests/recordings/record_cusolver.py OUT.jsonl.gz
 
 Each line: {"name": ..., "shape": ..., "dtype": ..., "events": [+size, -size, ...]}.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Callable
 
 import torch
 from kernel_cases import CASES
@@ -19,14 +20,17 @@ from kernel_cases import CASES
 from vramcast.hardware.calibration.measure import allocations_of
 
 
+def events_of(run: Callable[[], object]) -> list[int]:
+    def result_is_freed() -> None:
+        run()
+
+    return allocations_of(result_is_freed)
+
+
 def record(name: str) -> dict[str, object]:
     try:
         run = CASES[name]()
-
-        def result_is_freed() -> None:
-            run()
-
-        first, second = (allocations_of(result_is_freed) for _ in range(2))
+        first, second = events_of(run), events_of(run)
         return {"name": name, "first": first, "second": second}
     except Exception as error:
         return {"name": name, "error": f"{type(error).__name__}: {error}"[:300]}

@@ -16,6 +16,8 @@ from program_device import run_programs
 # the device is loaded before torch
 import torch
 
+from vramcast.hardware.calibration.table import minor_version
+
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 sys.path.insert(0, str(RECORDINGS))
 import random_cases as cases  # noqa: E402
@@ -74,7 +76,8 @@ def what_a_mask_left_out_is_not_picked() -> None:
         left_out = (places > 2) & (places < 19)
         scores = model(torch.randn(64, 16, device="cuda"))
         by_bool = scores.masked_fill(left_out, -torch.inf)
-        scores[left_out.byte()] = -torch.inf
+        takes_bytes = minor_version(torch.__version__) < (2, 15)
+        scores[left_out.byte() if takes_bytes else left_out] = -torch.inf
         for kept in (by_bool, scores):
             for shares in ((kept / 1.5).log_softmax(1).exp(), kept.softmax(1)):
                 picked = pick(shares)

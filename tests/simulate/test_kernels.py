@@ -12,6 +12,7 @@ import subprocess
 import sys
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ ESTIMATED = (
     "conv3d",
     "convtranspose2d",
     "batch_norm2d-channels_last",
+    "rarer-old_weight_norm",
 )
 # Scratch of CUB's select, sort and unique, of grouped products: a few KiB to a few MiB
 # beside their result.
@@ -99,8 +101,12 @@ OTHER_ORDER_ON_ARM = (
     "rarer-sinc",
     "rarer-nan_to_num",
 )
-# From torch 2.14 on the efficient kernel takes fewer heads of k and v than of q.
-OTHER_KERNEL_SINCE_2_14 = ("sdpa-gqa-f32", "sdpa-gqa128-f32")
+# By versions of torch: the efficient kernel takes fewer heads of k and v than of q; quantiles are
+# selected, not sorted, and the gradient of clamp is shared where it is at a bound.
+OTHER_OPERATORS_SINCE = {
+    (2, 14): ("sdpa-gqa-f32", "sdpa-gqa128-f32"),
+    (2, 15): ("rarer-quantile", "rarer-nanquantile", "rarer-clamp-tensors"),
+}
 
 
 def read(path: Path) -> dict[str, dict[str, list[int]]]:
@@ -114,8 +120,9 @@ RECORDED = {name: record for name, record in read(RECORDING).items() if "error" 
 
 @cache
 def compared_cases() -> list[str]:
-    is_new = minor_version(version("torch")) >= (2, 14)
-    return [name for name in RECORDED if not (is_new and name.startswith(OTHER_KERNEL_SINCE_2_14))]
+    installed = minor_version(version("torch"))
+    changed = [names for since, names in OTHER_OPERATORS_SINCE.items() if installed >= since]
+    return [name for name in RECORDED if not name.startswith(tuple(chain(*changed)))]
 
 
 @cache

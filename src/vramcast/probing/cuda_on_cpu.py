@@ -62,6 +62,7 @@ class Event(DoesNothing):
 
 class Stream(DoesNothing):
     cuda_stream = device_index = 0
+    device = torch.device("cuda", 0)
     synchronize = wait_event = wait_stream = DoesNothing.do_nothing
 
     def is_capturing(self) -> bool:
