@@ -62,7 +62,6 @@ class Event(DoesNothing):
 
 class Stream(DoesNothing):
     cuda_stream = device_index = 0
-    device = torch.device("cuda", 0)
     synchronize = wait_event = wait_stream = DoesNothing.do_nothing
 
     def is_capturing(self) -> bool:
@@ -140,6 +139,8 @@ def cuda_means_cpu() -> Iterator[None]:
         }.items():
             patcher.put(torch.cuda, name, answer)
         patcher.put(torch.accelerator, "current_stream", torch.cuda.current_stream)
+        # as in a build without CUDA; the compiler would ask the driver for streams
+        patcher.put(torch.accelerator, "is_available", lambda: False)
         patcher.put(torch, "set_default_device", lambda device: default_device(on_cpu(device)))
         patcher.put(torch, "Generator", CpuGenerator)
         patcher.put(torch.Tensor, "record_stream", lambda *_: None)
