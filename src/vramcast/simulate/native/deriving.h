@@ -108,8 +108,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
     if (!argument.isTensor() || !argument.toTensor().defined()) continue;
     const auto& tensor = argument.toTensor();
     if (!tensor.is_cuda() && !tensor.is_cpu()) return std::nullopt;
-    const bool is_out = info.overwrites &&
-                        std::count(info.written_arguments.begin(), info.written_arguments.end(), i);
+    const bool is_out = info.overwrites && info.writes_to(i);
     operands.push_back({tensor, is_out ? Typical{0, true, true} : typical_of(tensor)});
     if (operands.back().typical.sure) continue;
     all_sure = false;
@@ -129,8 +128,9 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
   const auto type = result.scalar_type();
   Typical found{*number, true, all_sure};
   if (type == at::kBool && !all_sure) {
-    const bool floats = c10::isFloatingType(unsure->scalar_type());
-    bool same = one_unsure && floats;
+    const bool two_alike = one_unsure && operands.size() == 2 && !operands[0].typical.sure &&
+                           !operands[1].typical.sure;
+    bool same = one_unsure && (two_alike || c10::isFloatingType(unsure->scalar_type()));
     for (const double factor : {-1., 0., 100.})
       same = same && result_for_one_element(op, info, arguments, operands, factor) == number;
     found.sure = same;
@@ -190,7 +190,7 @@ static bool are_sure(c10::ArrayRef<IValue> arguments) {
   for (const auto& argument : arguments)
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       const auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr;
-      maybe = maybe && (!block || block->values.defined() || block->typical.sure);
+      maybe = maybe && (!block || block->values || block->typical.sure);
     });
   if (!maybe) return false;  // without a look at those that are known
   for (const auto& argument : arguments)
@@ -329,12 +329,15 @@ static void report_no_error(const Operator& info, const std::vector<IValue>& res
 static void carry_values(const c10::OperatorHandle& op, const Operator& info,
                          c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
   if (info.info_result >= 0) report_no_error(info, results);
+  for (const int i : info.written_arguments) for_each_tensor(arguments[i], &note_write);
   const auto draw =
       info.draws == Draws::nothing ? std::nullopt : next_draw(info.draws, arguments);
   if (!worth_computing(info, arguments, results)) {
     const auto ranks = ranks_of(op, info, arguments, results);
+    auto later = info.is_deferred ? deferred(op, info, arguments, results[0].toTensor()) : nullptr;
     assume_values(op, info, arguments, results);
-    return ranks.defined() ? set_ranked(results[0].toTensor(), ranks) : void();
+    if (ranks.defined()) return set_ranked(results[0].toTensor(), ranks);
+    return later ? set_deferred(results[0].toTensor(), std::move(later)) : void();
   }
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
   if (info.samples || info.overwrites) {

@@ -332,7 +332,7 @@ static std::optional<at::Tensor> values_of(const at::Tensor& tensor) {
 }
 static void set_values_of(const at::Tensor& tensor, const at::Tensor& values) {
   const auto* block = block_of(tensor);
-  if (may_carry_values(tensor) || (block && block->values.defined())) set_values(tensor, values);
+  if (may_carry_values(tensor) || (block && block->values)) set_values(tensor, values);
 }
 // What a read of a tensor gives whose contents are not known, and whether every element is that.
 static std::tuple<double, bool, double> typical_value(const at::Tensor& tensor) {

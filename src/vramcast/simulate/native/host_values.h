@@ -23,9 +23,7 @@ static bool has_values(const at::Tensor& tensor) {
 }
 
 static bool overwrites(const Operator& info, size_t argument) {
-  const auto& written = info.written_arguments;
-  return (info.overwrites || info.is_copy) &&
-         std::count(written.begin(), written.end(), static_cast<int>(argument));
+  return (info.overwrites || info.is_copy) && info.writes_to(argument);
 }
 
 static bool runs_on_host(const Operator& info, c10::ArrayRef<IValue> arguments) {

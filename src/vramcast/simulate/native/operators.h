@@ -84,6 +84,7 @@ struct Operator {
   bool leaves_out = false;   // writes a number where a mask is true, so nothing is picked there
   bool pointwise = false;
   bool moves = false;  // its result has only elements of its arguments
+  bool is_deferred = false;  // what it makes of random numbers is worked out when it is asked for
   bool compares_equal = false, compares_unequal = false;  // eq, ne
   bool asks = false;    // a comparison, or whether all or any are true
   bool counts = false;  // a sum
@@ -95,6 +96,10 @@ struct Operator {
   std::vector<int> result_aliases;  // per result: the argument it aliases, or -1
   std::vector<bool> result_writes;  // per result: whether that alias is written to (in place, out=)
   std::vector<int> written_arguments;  // arguments written to
+  bool writes_to(size_t argument) const {
+    return std::count(written_arguments.begin(), written_arguments.end(),
+                      static_cast<int>(argument));
+  }
   int info_result = -1;                // linalg: which result tells of errors
 };
 
@@ -315,6 +320,11 @@ static Operator describe(const c10::OperatorHandle& op) {
   }
   const auto draws = draws_by_name.find(name);
   if (draws != draws_by_name.end()) result.draws = draws->second;
+  const bool makes_one = schema.returns().size() == 1 &&
+                         schema.returns()[0].type()->kind() == c10::TypeKind::TensorType;
+  result.is_deferred = makes_one && !result.samples && !result.uninitialised && !result.ranks &&
+                       (result.pointwise || result.folds || result.moves || result.is_gemm ||
+                        result.is_copy || result.fills || full_name == "aten::_cdist_forward");
   for (const auto& ret : schema.returns()) {
     int aliased = -1;
     bool writes = false;

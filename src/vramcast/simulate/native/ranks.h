@@ -4,7 +4,7 @@
 #pragma once
 #include <ATen/ops/masked_fill.h>
 
-#include "values.h"
+#include "deferring.h"
 
 namespace vramcast {
 
@@ -52,7 +52,7 @@ static void leave_out(const at::Tensor& tensor, const c10::List<std::optional<at
                       const at::Tensor& number) {
   const auto value = known_values(number);
   const auto* block = block_of(tensor);
-  if (places.size() != 1 || !block || block->values.defined() || !may_be_ranked(tensor) ||
+  if (places.size() != 1 || !block || block->values || !may_be_ranked(tensor) ||
       !value.defined() || value.numel() != 1)
     return;
   const std::optional<at::Tensor> place = places.get(0);

@@ -41,13 +41,31 @@ static bool draw_integers(const at::Tensor& destination, const Typical& typical)
   return true;
 }
 
-// Copies within the device take nothing.
-static void simulate_copy(const at::Tensor& destination, const at::Tensor& source,
-                          bool non_blocking) {
-  const bool crosses = destination.is_cuda() != source.is_cuda();
-  if (crosses && !non_blocking) streams.finish(current_stream());
-  if (source.is_cuda() && !destination.is_cuda()) ++num_host_reads;
-  if (crosses) simulate_crossing(destination, source, non_blocking);
+// Of numbers that nobody has asked for yet.
+static bool defer_copy(const at::Tensor& destination, const at::Tensor& source) {
+  if (!source.is_cuda() || !c10::isFloatingType(destination.scalar_type())) return false;
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  const auto* block = block_of(source);
+  if (!block || !block->values || (!block->drawn && may_carry_values(destination))) return false;
+  const std::vector<IValue> arguments = {destination, source, false};
+  auto later = deferred(op, operator_info(op), arguments, destination);
+  if (!later) return false;
+  const auto typical = typical_of(source);
+  forget_values(destination);
+  set_typical(destination, typical);
+  set_deferred(destination, std::move(later));
+  return true;
+}
+
+// Of whole storages.
+static bool is_exact_copy(const at::Tensor& destination, const at::Tensor& source) {
+  return destination.is_cuda() && source.is_cuda() && destination.dtype() == source.dtype() &&
+         destination.sizes() == source.sizes() && destination.strides() == source.strides() &&
+         is_whole(destination) && is_whole(source) && block_of(destination) && block_of(source);
+}
+
+static void copy_contents(const at::Tensor& destination, const at::Tensor& source) {
+  if (destination.is_cuda() && defer_copy(destination, source)) return;
   const auto values = known_values(source);
   if (!destination.is_cuda()) {
     BelowSimulation below;
@@ -66,6 +84,18 @@ static void simulate_copy(const at::Tensor& destination, const at::Tensor& sourc
   if (draw_integers(destination, typical)) return;
   forget_values(destination);
   set_typical(destination, typical);
+}
+
+// Copies within the device take nothing.
+static void simulate_copy(const at::Tensor& destination, const at::Tensor& source,
+                          bool non_blocking) {
+  const bool crosses = destination.is_cuda() != source.is_cuda();
+  if (crosses && !non_blocking) streams.finish(current_stream());
+  if (source.is_cuda() && !destination.is_cuda()) ++num_host_reads;
+  if (crosses) simulate_crossing(destination, source, non_blocking);
+  copy_contents(destination, source);
+  if (is_exact_copy(destination, source))
+    block_of(destination)->last_write = block_of(source)->last_write;
 }
 
 // What angle and clamp make before their result, and keep until they end.

@@ -17,10 +17,10 @@ static void resize_storage(c10::StorageImpl* storage, int64_t num_bytes) {
   }
   auto pointer = device_allocator.allocate(num_bytes);
   auto* before = block_of(storage->data_ptr());
-  if (before && before->values.defined()) {
+  if (before && before->values) {
     auto* block = static_cast<Block*>(pointer.get_context());
-    block->values = host_bytes(num_bytes);
-    memcpy(block->values.mutable_data_ptr(), before->contents().const_data_ptr(),
+    hold_values(*block);
+    memcpy(block->values->bytes.mutable_data_ptr(), before->values->read().const_data_ptr(),
            std::min<size_t>(num_bytes, storage->nbytes()));
   }
   storage->set_data_ptr_noswap(std::move(pointer));

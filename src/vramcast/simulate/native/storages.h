@@ -11,7 +11,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -29,6 +31,22 @@ using torch::jit::Stack;
 Recorder recorder;
 Gpu gpu;
 
+// What a storage really contains. What is written to one block does not change what others are to
+// be made of: they share it until then.
+struct Contents {
+  at::Tensor bytes;             // of the CPU
+  std::function<void()> write;  // writes random numbers, or what is made of them, once it is asked
+  int64_t depth = 0;            // how many of these have to be written one after the other
+
+  const at::Tensor& read() {
+    if (const auto now = std::exchange(write, nullptr)) now();
+    depth = 0;
+    return bytes;
+  }
+};
+
+inline std::atomic<int64_t> num_writes = 0;
+
 // What is known about a simulated storage. Every tensor has it, as its storage's context pointer.
 struct Block {
   int64_t id;
@@ -37,17 +55,12 @@ struct Block {
   int64_t num_bytes;
   int64_t stream;             // that was current
   std::set<int64_t> used_on;  // other streams
-  at::Tensor values;  // a CPU byte tensor with the real contents, where they are known and small
-  std::function<void()> draw;  // writes random numbers into them; hardly anybody asks for them
-  bool drawn = false;  // they are random numbers: of what is made of them only masks are computed
+  std::shared_ptr<Contents> values = nullptr;  // where they are known and small
+  bool drawn = false;   // they are random numbers, or made of them
   bool ranked = false;  // likewise, but none of them is the largest where a mask left it out
   Typical typical = healthy_now();  // of the contents, where they are not known
   bool stays = false;               // it is part of every recording
-
-  const at::Tensor& contents() {
-    if (const auto write = std::exchange(draw, nullptr)) write();
-    return values;
-  }
+  int64_t last_write = ++num_writes;  // the same of a copy: then they are equal
 };
 
 static std::mutex blocks_mutex;
@@ -72,8 +85,7 @@ struct RecordingAllocator final : c10::Allocator {
     // The address is unique and aligned; nobody reads or writes there.
     const std::lock_guard<std::mutex> lock(blocks_mutex);
     auto* block = new Block{
-        id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), current_stream(), {},
-        {}};
+        id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), current_stream(), {}};
     blocks[next_address_] = block;
     next_address_ += (num_bytes + 511) / 512 * 512;
     return {reinterpret_cast<void*>(block->address), block, &release_block, device};

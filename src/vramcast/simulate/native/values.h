@@ -40,8 +40,28 @@ static at::Tensor host_view(const at::Tensor& bytes, const at::Tensor& like) {
                      like.dtype(), false);
 }
 
+static at::Tensor host_bytes(int64_t num_bytes) {
+  const std::vector<int64_t> sizes = {num_bytes}, strides = {1};
+  return new_tensor(sizes, strides, caffe2::TypeMeta::Make<uint8_t>(), false);
+}
+
+static void hold_values(Block& block) {
+  block.values = std::make_shared<Contents>();
+  block.values->bytes = host_bytes(block.num_bytes);
+}
+
+// To be written to.
+static const at::Tensor& own_values(Block& block) {
+  if (block.values.use_count() > 1) {
+    const auto bytes = block.values->read();
+    hold_values(block);
+    memcpy(block.values->bytes.mutable_data_ptr(), bytes.const_data_ptr(), bytes.nbytes());
+  }
+  return block.values->read();
+}
+
 // The real contents of a tensor as a CPU tensor, or an undefined tensor if they are not known.
-static at::Tensor known_values(const at::Tensor& tensor) {
+static at::Tensor known_values(const at::Tensor& tensor, bool is_written = false) {
   if (!tensor.is_cuda()) return tensor.device().is_cpu() ? tensor : at::Tensor();
   if (tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes() == 0) {
     return make_tensor(
@@ -49,12 +69,8 @@ static at::Tensor known_values(const at::Tensor& tensor) {
         tensor.sizes(), tensor.strides(), 0, tensor.dtype(), false);
   }
   auto* block = block_of(tensor);
-  return block && block->values.defined() ? host_view(block->contents(), tensor) : at::Tensor();
-}
-
-static at::Tensor host_bytes(int64_t num_bytes) {
-  const std::vector<int64_t> sizes = {num_bytes}, strides = {1};
-  return new_tensor(sizes, strides, caffe2::TypeMeta::Make<uint8_t>(), false);
+  if (!block || !block->values) return {};
+  return host_view(is_written ? own_values(*block) : block->values->read(), tensor);
 }
 
 struct BelowSimulation {
@@ -67,7 +83,7 @@ struct BelowSimulation {
 static void fill_with_typical(const Block& block, const at::Tensor& tensor) {
   const auto type = tensor.scalar_type();
   if (!c10::isFloatingType(type) && !block.typical.derived) return;
-  auto bytes = block.values.storage();
+  auto bytes = block.values->bytes.storage();
   const std::vector<int64_t> sizes = {static_cast<int64_t>(bytes.nbytes() / tensor.itemsize())};
   make_tensor(std::move(bytes), sizes, {std::vector<int64_t>{1}}, 0, tensor.dtype(), false)
       .fill_(block.typical.number);
@@ -78,28 +94,33 @@ static bool is_whole(const at::Tensor& tensor) {
          tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
 }
 
+static void note_write(const at::Tensor& tensor) {
+  if (auto* block = block_of(tensor)) block->last_write = ++num_writes;
+}
+
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
   block->drawn = block->ranked = false;
+  block->last_write = ++num_writes;
   BelowSimulation below;
-  if (!block->values.defined()) {
-    block->values = host_bytes(block->num_bytes);
-    if (!is_whole(tensor) || !tensor.is_non_overlapping_and_dense())
-      fill_with_typical(*block, tensor);
+  const bool is_all = is_whole(tensor) && tensor.is_non_overlapping_and_dense();
+  if (!block->values || is_all) {
+    hold_values(*block);
+    if (!is_all) fill_with_typical(*block, tensor);
   }
-  host_view(block->contents(), tensor).copy_(values);
+  host_view(own_values(*block), tensor).copy_(values);
 }
 
 static void begin_values(const at::Tensor& tensor, bool draws) {
   auto* block = block_of(tensor);
   const bool may = draws ? may_be_drawn(tensor) : may_carry_values(tensor);
-  if (block && draws && is_whole(tensor)) block->draw = nullptr;  // they are overwritten
+  if (block && draws && is_whole(tensor)) block->values = nullptr;  // they are overwritten
   // of integers also a part, as in set_values()
   const bool is_begun = is_whole(tensor) ||
                         (!draws && c10::isIntegralType(tensor.scalar_type(), false));
-  if (block && !block->values.defined() && is_begun && may) {
-    block->values = host_bytes(block->num_bytes);
+  if (block && !block->values && is_begun && may) {
+    hold_values(*block);
     if (!is_whole(tensor)) fill_with_typical(*block, tensor);
     block->drawn = draws && c10::isFloatingType(tensor.scalar_type());
   }
@@ -108,13 +129,13 @@ static void begin_values(const at::Tensor& tensor, bool draws) {
 // A tensor of one number, to a few places of which others are written: a mask of classes.
 static bool is_uniform(const at::Tensor& tensor) {
   const auto* block = block_of(tensor);
-  return block && !block->values.defined() && block->typical.sure &&
+  return block && !block->values && block->typical.sure &&
          block->num_bytes <= max_integer_value_bytes;
 }
 static void begin_uniform(const at::Tensor& tensor) {
   if (!is_uniform(tensor)) return;
   auto* block = block_of(tensor);
-  block->values = host_bytes(block->num_bytes);
+  hold_values(*block);
   fill_with_typical(*block, tensor);
 }
 
@@ -122,8 +143,8 @@ static void forget_values(const at::Tensor& tensor) {
   auto* block = block_of(tensor);
   if (!block) return;
   block->values.reset();
-  block->draw = nullptr;
   block->drawn = block->ranked = false;
+  block->last_write = ++num_writes;
   block->typical = healthy_now();
 }
 
@@ -140,7 +161,7 @@ static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw
     write(host);
     return true;
   }
-  block->draw = [=] {
+  block->values->write = [=] {
     BelowSimulation below;
     write(host);
   };
@@ -153,8 +174,8 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
                            c10::ArrayRef<IValue> arguments, const std::optional<Draw>& draw,
                            Stack& values, bool& drawn) {
   bool all_known = true;
-  auto known = [&](const at::Tensor& tensor) -> at::Tensor {
-    auto host = known_values(tensor);
+  auto known = [&](const at::Tensor& tensor, bool is_written = false) -> at::Tensor {
+    auto host = known_values(tensor, is_written);
     if (!host.defined() && info.ranks && tensor.numel() <= max_drawn_elements) {
       BelowSimulation below;
       const DrawnByGpu gpu;
@@ -164,13 +185,15 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
     if (!host.defined()) all_known = false;
     return host;
   };
-  for (const auto& argument : arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = arguments[i];
+    const bool is_written = info.writes_to(i);
     if (argument.isTensor() && argument.toTensor().defined())
-      values.emplace_back(known(argument.toTensor()));
+      values.emplace_back(known(argument.toTensor(), is_written));
     else if (argument.isTensorList()) {
       c10::List<at::Tensor> hosts;
       for (const at::Tensor& tensor : argument.toTensorVector()) {
-        hosts.push_back(known(tensor));
+        hosts.push_back(known(tensor, is_written));
         if (!all_known) return false;
       }
       values.emplace_back(std::move(hosts));
@@ -224,16 +247,14 @@ static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> argument
                             c10::isFloatingType(results[0].toTensor().scalar_type());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = arguments[i];
-    if (info.overwrites && std::count(info.written_arguments.begin(), info.written_arguments.end(),
-                                      static_cast<int>(i)))
-      continue;
+    if (info.overwrites && info.writes_to(i)) continue;
     bool known = true;
     for_each_tensor(argument, [&](const at::Tensor& tensor) {
       if (tensor.is_cuda()) {
         const auto* block = block_of(tensor);
         known = known && tensor.numel() <= max_computed_elements &&
                 !(makes_floats && block && block->drawn) &&
-                (tensor.numel() == 0 || (block && block->values.defined()) ||
+                (tensor.numel() == 0 || (block && block->values) ||
                  (info.scatters && is_uniform(tensor)) ||
                  (info.samples && may_be_drawn(tensor)));
       }

@@ -1,0 +1,189 @@
+// What is made of random numbers, element by element or by sums: worked out on the host as soon as
+// somebody asks. Masks, cells and lengths are made of it, and these decide what a program does.
+#pragma once
+#include "values.h"
+
+namespace vramcast {
+
+constexpr int64_t max_deferred_bytes = 16 << 20, max_deferred_host_elements = 4096,
+                  max_deferred_depth = 100, max_deferred_products = 256 << 20;
+// What was worked out costs time: more is left alone.
+constexpr int64_t most_deferred_bytes = int64_t{4} << 30;
+static std::atomic<int64_t> deferred_bytes_left = most_deferred_bytes;
+
+// A tensor's part of what its storage contains, or a number that is every element.
+struct Source {
+  std::shared_ptr<Contents> contents;
+  at::Tensor host;
+  c10::DimVector sizes, strides;
+  int64_t offset;
+  caffe2::TypeMeta type;
+
+  at::Tensor view_of(const at::Tensor& bytes) const {
+    auto storage = bytes.storage();
+    return make_tensor(std::move(storage), sizes, strides, offset, type, false);
+  }
+  at::Tensor read() const {
+    return host.defined() ? host : view_of(contents->read());
+  }
+};
+
+static std::optional<Source> source_of(const at::Tensor& tensor, bool is_overwritten) {
+  if (tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() ||
+      tensor.requires_grad())
+    return std::nullopt;
+  Source source{{}, {}, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()),
+                tensor.storage_offset(), tensor.dtype()};
+  BelowSimulation below;
+  if (tensor.is_cpu()) {
+    if (tensor.numel() > max_deferred_host_elements) return std::nullopt;
+    source.host = tensor.unsafeGetTensorImpl()->is_wrapped_number() ? tensor : tensor.clone();
+    return source;
+  }
+  auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr;
+  if (!block || block->ranked) return std::nullopt;
+  if (is_overwritten && is_whole(tensor)) return source;
+  if (block->values && block->values->depth < max_deferred_depth) {
+    source.contents = block->values;
+  } else if (block->typical.sure && !block->values && c10::isFloatingType(tensor.scalar_type())) {
+    source.host = at::full({}, block->typical.number, at::TensorOptions().dtype(source.type))
+                      .expand(tensor.sizes());
+  } else {
+    return std::nullopt;
+  }
+  return source;
+}
+
+// An operator and what its arguments contain now. It keeps no tensor of the GPU alive.
+struct Recipe {
+  c10::OperatorHandle op;
+  Stack arguments;              // what stands in them for a tensor is `here`
+  std::vector<Source> sources;  // of the tensors, one after the other
+  bool any_known = false;
+
+  int64_t depth() const {
+    int64_t most = 0;
+    for (const auto& source : sources)
+      if (source.contents) most = std::max(most, source.contents->depth);
+    return most + 1;
+  }
+  // With another tensor for the one that is written to.
+  at::Tensor run(const at::Tensor& written, size_t written_source) const {
+    Stack stack;
+    size_t next = 0;
+    const auto number = [&] {
+      const auto at = next++;
+      return written.defined() && at == written_source ? written : sources[at].read();
+    };
+    for (const auto& argument : arguments) {
+      if (argument.isTensor() && argument.toTensor().defined()) {
+        stack.emplace_back(number());
+      } else if (argument.isTensorList()) {
+        c10::List<at::Tensor> hosts;
+        for (size_t i = 0; i < argument.toListRef().size(); ++i) hosts.push_back(number());
+        stack.emplace_back(std::move(hosts));
+      } else if (argument.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> hosts;
+        for (const IValue& item : argument.toListRef())
+          hosts.push_back(item.isTensor() ? std::optional(number()) : std::nullopt);
+        stack.emplace_back(std::move(hosts));
+      } else {
+        stack.push_back(argument);
+      }
+    }
+    op.callBoxed(&stack);
+    return stack[0].toTensor();
+  }
+};
+
+// Nothing where some of it is not known.
+static std::optional<Recipe> recipe_of(const c10::OperatorHandle& op, const Operator& info,
+                                       c10::ArrayRef<IValue> arguments) {
+  static const auto here = [] {
+    BelowSimulation below;
+    return at::empty({0}, at::TensorOptions().dtype(at::kByte));
+  }();
+  Recipe recipe{op, {}, {}};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    bool is_known = true;
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      const bool is_overwritten = (info.overwrites || info.is_copy) && info.writes_to(i);
+      auto source = is_known ? source_of(tensor, is_overwritten) : std::nullopt;
+      is_known = source.has_value();
+      if (!is_known) return;
+      recipe.any_known = recipe.any_known || source->contents;
+      recipe.sources.push_back(std::move(*source));
+    });
+    if (!is_known) return std::nullopt;
+    const auto& argument = arguments[i];
+    if (argument.isTensor() && argument.toTensor().defined()) {
+      recipe.arguments.emplace_back(here);
+    } else if (argument.isTensorList()) {
+      recipe.arguments.emplace_back(
+          c10::List<at::Tensor>(std::vector<at::Tensor>(argument.toListRef().size(), here)));
+    } else if (argument.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> items;
+      for (const IValue& item : argument.toListRef())
+        items.push_back(item.isTensor() && item.toTensor().defined() ? std::optional(here)
+                                                                     : std::nullopt);
+      recipe.arguments.emplace_back(std::move(items));
+    } else if (argument.isDevice()) {
+      recipe.arguments.emplace_back(c10::Device(c10::kCPU));
+    } else {
+      recipe.arguments.push_back(argument);
+    }
+  }
+  return recipe.any_known ? std::optional(std::move(recipe)) : std::nullopt;
+}
+
+// A product that takes long on the host.
+static bool is_long(const Operator& info, c10::ArrayRef<IValue> arguments,
+                    const at::Tensor& result) {
+  if (!info.is_laborious) return false;
+  const auto& matrix = arguments[info.is_gemm ? info.first_matrix : 0].toTensor();
+  return matrix.dim() == 0 || result.numel() * matrix.size(-1) > max_deferred_products;
+}
+
+// What the result will contain; to be asked before its old contents are forgotten.
+static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const Operator& info,
+                                          c10::ArrayRef<IValue> arguments,
+                                          const at::Tensor& result) {
+  const auto* block = block_of(result);
+  if (!block || block->num_bytes > max_deferred_bytes || deferred_bytes_left <= 0 ||
+      !c10::isFloatingType(result.scalar_type()) || is_long(info, arguments, result))
+    return nullptr;
+  auto found = recipe_of(op, info, arguments);
+  if (!found) return nullptr;
+  const bool writes = !info.written_arguments.empty();
+  size_t place = 0;
+  for (int i = 0; writes && i < info.written_arguments[0]; ++i)
+    for_each_tensor(arguments[i], [&](const at::Tensor&) { ++place; });
+  auto contents = std::make_shared<Contents>();
+  contents->bytes = host_bytes(block->num_bytes);
+  contents->depth = found->depth();
+  Source to{{}, {}, c10::DimVector(result.sizes()), c10::DimVector(result.strides()),
+            result.storage_offset(), result.dtype()};
+  contents->write = [=, recipe = std::move(*found), bytes = contents->bytes,
+                     number = block->typical.number] {
+    BelowSimulation below;
+    deferred_bytes_left -= bytes.nbytes();
+    const auto place_of = to.view_of(bytes);
+    try {
+      if (!writes) return void(place_of.copy_(recipe.run({}, 0)));
+      if (const auto& before = recipe.sources[place].contents)
+        memcpy(bytes.mutable_data_ptr(), before->read().const_data_ptr(), bytes.nbytes());
+      recipe.run(place_of, place);
+    } catch (const c10::Error&) {
+      place_of.fill_(number);  // the CPU has no kernel for it
+    }
+  };
+  return contents;
+}
+
+static void set_deferred(const at::Tensor& tensor, std::shared_ptr<Contents> contents) {
+  auto* block = block_of(tensor);
+  block->values = std::move(contents);
+  block->drawn = true;
+}
+
+}  // namespace vramcast
