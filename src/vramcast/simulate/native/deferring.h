@@ -5,7 +5,7 @@
 
 namespace vramcast {
 
-constexpr int64_t max_deferred_bytes = 16 << 20, max_deferred_host_elements = 4096,
+constexpr int64_t max_deferred_bytes = 16 << 20, max_deferred_elements = 16 << 20, max_deferred_host_elements = 4096,
                   max_deferred_depth = 100, max_deferred_products = 256 << 20;
 // What was worked out costs time: more is left alone.
 constexpr int64_t most_deferred_bytes = int64_t{4} << 30;
@@ -30,7 +30,7 @@ struct Source {
 
 static std::optional<Source> source_of(const at::Tensor& tensor, bool is_overwritten) {
   if (tensor.layout() != at::kStrided || tensor.is_conj() || tensor.is_neg() ||
-      tensor.requires_grad())
+      tensor.requires_grad() || tensor.numel() > max_deferred_elements)
     return std::nullopt;
   Source source{{}, {}, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()),
                 tensor.storage_offset(), tensor.dtype()};
