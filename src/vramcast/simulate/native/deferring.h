@@ -5,8 +5,9 @@
 
 namespace vramcast {
 
-constexpr int64_t max_deferred_bytes = 16 << 20, max_deferred_elements = 16 << 20, max_deferred_host_elements = 4096,
-                  max_deferred_depth = 100, max_deferred_products = 256 << 20;
+constexpr int64_t max_deferred_bytes = 16 << 20, max_deferred_elements = 16 << 20,
+                  max_deferred_host_elements = 4096, max_deferred_depth = 100,
+                  max_deferred_products = 256 << 20;
 // What was worked out costs time: more is left alone.
 constexpr int64_t most_deferred_bytes = int64_t{4} << 30;
 static std::atomic<int64_t> deferred_bytes_left = most_deferred_bytes;

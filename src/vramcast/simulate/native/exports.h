@@ -63,6 +63,7 @@ void vramcast_reset() {
     gpu_engine = at::mt19937(0);
     recorder.epoch += 1;
     host_bytes_left = most_host_bytes;
+    deferred_bytes_left = most_deferred_bytes;
     recorder.allocated_bytes = recorder.peak_allocated_bytes = 0;
   }
   record_what_stays();
