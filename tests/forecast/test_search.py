@@ -30,6 +30,11 @@ def test_the_crossing_uses_the_sizes_next_to_the_limit() -> None:
     assert crossing({1: 100}, 300) is None
 
 
+def test_two_sizes_in_the_same_segments_do_not_hide_that_memory_grows() -> None:
+    """The search of a tiny program went from a batch of 7,646 to a million."""
+    assert crossing({1: 100, 10: 1000, 11: 1000}, 1100) == pytest.approx(12.1, abs=0.2)
+
+
 def test_few_sizes_are_spread_over_a_ladder_by_factors() -> None:
     assert ladder(23, 1) == [1, 2, 4, 8, 16]
     assert ladder(24, 8) == [8, 16]

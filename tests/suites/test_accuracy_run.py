@@ -309,6 +309,55 @@ def test_there_are_at_least_sixty_workloads_each_with_its_own_name() -> None:
         rows_of(["opne"])
 
 
+MINE = """
+[small]
+workload = "python train.py --batch_size={batch_size} --name 'two words'"
+batch_size = 8
+[function]
+workload = "train.py:build"
+allocator = "expandable_segments:True"
+[words]
+workload = ["python", "train.py"]
+"""
+
+
+def test_a_suite_may_be_a_file_with_launch_lines_and_functions(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(MINE)
+    small, function, words = rows_of([str(file)])
+    assert small.line == (
+        *("python", "train.py", "--batch_size={batch_size}", "--name", "two words"),
+    )
+    assert (small.name, small.knobs) == ("small", {"batch_size": 8})
+    assert (function.workload, function.line) == ("train.py:build", ())
+    assert function.allocator == "expandable_segments:True"
+    assert (words.workload, words.line) == ("python train.py", ("python", "train.py"))
+
+
+WRONG_SUITES = {
+    "workload = 'train.py:build'": "has a row that is not one",
+    "[one]\nbatch_size = 8": "has a row that is not one.*workload",
+    "[one]\nworkload = \"python 'train.py\"": "has a row that is not one: No closing quotation",
+    "[one]\nworkload = 5": "A workload is a function or its name, not int",
+    "[one": "The suite .* is not TOML",
+}
+
+
+@pytest.mark.parametrize("content", WRONG_SUITES)
+def test_a_file_that_is_no_suite_is_said_to_be_none(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(content)
+    with pytest.raises(UsageError, match=WRONG_SUITES[content]):
+        rows_of([str(file)])
+
+
+def test_rows_of_two_suites_have_different_names(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(f"[{SUITES['open'][0].name}]\nworkload = 'a.py:build'")
+    with pytest.raises(UsageError, match="Two rows have the name"):
+        rows_of(["open", str(tmp_path / "mine.toml")])
+    assert rows_of(["open", "open"]) == SUITES["open"]
+
+
 def test_the_knobs_of_every_row_are_those_of_its_workload() -> None:
     for row in rows_of(SUITES):
         if ":" not in row.workload:

@@ -1,12 +1,7 @@
 """Protocols: the fixed conditions that every model of a comparison is trained under.
 
 Runs are comparable where their protocols have the same hash: of the values, not of the name, and of
-the version of what all protocols have in common (records.bench.FORMAT):
-
-- Tokens are bytes. A sample is a window of seq_len + 1 bytes at a random place of the data.
-- A step is: clear the gradients, forward, backward, clip, update.
-- The loss is the mean cross entropy of the next byte, in float32: in bf16 a loss near 1.44 moves in
-  steps of 0.0078, and models often differ by less.
+the version of what all have in common (records.bench.FORMAT; docs/commands/bench.md says what).
 """
 
 import json

@@ -1,12 +1,4 @@
-"""The folder of one trial. Its files are always whole, so that an interrupted run can go on.
-
-trial.json      the BenchTrial
-steps.jsonl     loss, time and memory of every step, some steps a line
-checkpoint.pt   the state after a step; removed once the run has ended
-result.json     the TrainedRun, written last
-worker.log      what the model's code printed
-tensorboard/    where asked for
-"""
+"""The folder of one trial. Its files are always whole, so that an interrupted run can go on."""
 
 import contextlib
 import json

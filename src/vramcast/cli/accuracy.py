@@ -23,7 +23,8 @@ def accuracy(
         list[str] | None,
         typer.Option(
             help="open, varied, settings, hf, zoo, distributed, compiled, known, or wide, which "
-            "needs vramcast[wide]; may be given again (default: all but the last four)."
+            "needs vramcast[wide]; or a file of your own, such as mine.toml; may be given again "
+            "(default: all but the last four)."
         ),
     ] = None,
     out: Annotated[

@@ -14,8 +14,9 @@ from vramcast.tracing.trace import SimulatedRun
 LARGEST_BATCH = 1 << 20
 # Fractions of the memory for the recommended and the conservative batch.
 COMFORTABLE_RATIOS = (0.92, 0.85)
-# Without a guess, the second size simulated is so many times the smallest.
-SECOND_SIZE_FACTOR = 256
+# Without a guess, the second size simulated is so many times the smallest. Where memory does not
+# grow, the next is fewer times the largest: a program may need minutes for a huge batch.
+SECOND_SIZE_FACTOR, NEXT_SIZE_FACTOR = 256, 16
 # Another size looked at, as a part of the first estimate: far enough to show how memory and time
 # grow, near enough to have the same events.
 BELOW_GUESS = 0.8
@@ -128,7 +129,7 @@ class BatchSearch:
         if len(known) < 2:
             return max((s for s, point in self.points.items() if point.fits), default=self._step)
         size = crossing(known, limit_bytes)
-        return self._bounded(SECOND_SIZE_FACTOR * max(known) if size is None else size)
+        return self._bounded(NEXT_SIZE_FACTOR * max(known) if size is None else size)
 
     def _bounded(self, size: float) -> int:
         """The multiple of the step at or below a size, within the range searched."""

@@ -5,17 +5,14 @@ from collections.abc import Callable, Collection, Mapping
 
 
 def crossing(known: Mapping[int, int], limit_bytes: int) -> float | None:
-    """The size at which memory reaches a limit, by the line through the two known sizes next to it.
-
-    None where it does not grow.
-    """
+    """The size at which memory reaches a limit, by the line through the two known sizes next to it
+    that differ: memory grows by whole segments. None where it does not grow."""
     sizes = sorted(known)
-    if len(sizes) < 2:
+    high = next((size for size in sizes[1:] if known[size] > limit_bytes), sizes[-1])
+    low = max((size for size in sizes if size < high and known[size] < known[high]), default=None)
+    if low is None:
         return None
-    above = next((i for i, size in enumerate(sizes) if known[size] > limit_bytes), len(sizes) - 1)
-    low, high = sizes[max(1, above) - 1], sizes[max(1, above)]
-    slope = (known[high] - known[low]) / (high - low)
-    return low + (limit_bytes - known[low]) / slope if slope > 0 else None
+    return low + (limit_bytes - known[low]) * (high - low) / (known[high] - known[low])
 
 
 def settle(

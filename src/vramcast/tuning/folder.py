@@ -1,12 +1,4 @@
-"""A tune's folder: every run and prediction is on disk at once, and is not made again.
-
-request.json     what was asked for: another tune is refused here
-records.jsonl    one line a run or prediction
-worker.log       what the last run printed
-result.json      the TuneResult
-log.md           for people
-final.json       the configuration that came out
-"""
+"""A tune's folder: every run and prediction is on disk at once, and is not made again."""
 
 import contextlib
 from collections import defaultdict, deque

@@ -1,10 +1,6 @@
 """From the name of a workload to the function that does one training step.
 
-    parse_reference   text -> where the function is (imports nothing of the user's)
-    load_function     where it is -> the function (imports the user's file: only in a worker)
-    bind_knobs        function and `key=value` -> checked keyword arguments
-    check_step        what the function returned -> the step
-
+Only `load_function` imports the user's file, in a worker.
 No torch here: the command line's own process must stay light.
 """
 
