@@ -337,7 +337,7 @@ def test_a_suite_may_be_a_file_with_launch_lines_and_functions(tmp_path: Path) -
 WRONG_SUITES = {
     "workload = 'train.py:build'": "has a row that is not one",
     "[one]\nbatch_size = 8": "has a row that is not one.*workload",
-    "[one]\nworkload = \"python 'train.py\"": "has a row that is not one: No closing quotation",
+    '[one]\nworkload = "python \'train.py"': "has a row that is not one: No closing quotation",
     "[one]\nworkload = 5": "A workload is a function or its name, not int",
     "[one": "The suite .* is not TOML",
 }
