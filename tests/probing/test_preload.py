@@ -12,6 +12,13 @@ from vramcast.probing.trial import Trial
 from vramcast.processes.ask import TaskFailed
 
 STEP = "def build(*, batch_size: int = 1):\n    return lambda: 0.0\n"
+LIBRARY = """
+import os, torch
+
+def spoil():
+    torch.cuda._is_in_bad_fork = lambda: True
+
+"""
 
 
 def test_a_slow_library_is_imported_before_where_the_workload_names_it(tmp_path: Path) -> None:
@@ -57,3 +64,19 @@ def test_started_early_what_cannot_be_imported_is_said_at_the_first_trial() -> N
         broken.start()
         with pytest.raises(TaskFailed, match="no_such_module"):
             broken.run(Trial(workload="examples/gpt.py:build", device="cpu", measure_steps=1))
+
+
+@pytest.mark.parametrize("starts_cuda", [False, True])
+def test_a_library_that_starts_cuda_is_imported_by_each_trial_itself(
+    starts_cuda: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No fork of a process that has started CUDA can use it. torch notices that in the fork."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    spoils = "os.register_at_fork(after_in_child=spoil)" if starts_cuda else ""
+    (tmp_path / "library.py").write_text(LIBRARY + spoils)
+    workload = tmp_path / "w.py"
+    is_there = "float('library' in sys.modules)"
+    workload.write_text("import sys\n" + STEP.replace("0.0", is_there))
+    with Prober(preload=["library"]) as prober:
+        trial = Trial(workload=f"{workload}:build", device="cpu", measure_steps=1)
+        assert set(prober.run(trial).losses) == {float(not starts_cuda)}

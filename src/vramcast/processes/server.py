@@ -24,6 +24,7 @@ from vramcast.processes import child, lifetime
 from vramcast.processes.channel import Channel
 
 TASK = b"!"
+HARMLESS = ("torch", "vramcast")  # whose import does not start CUDA
 
 
 class Server:
@@ -160,11 +161,26 @@ def import_all(modules: list[str]) -> int | None:
     return num_threads
 
 
+def has_started_cuda() -> bool:
+    """Some libraries do when they are imported, as bitsandbytes. torch tells it only in a fork."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return False
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.cuda._is_in_bad_fork())
+    return os.waitpid(pid, 0)[1] != 0
+
+
 def main() -> NoReturn:
     link, parent_pid, modules = sys.argv[1:]
     lifetime.end_with_the_parent(int(parent_pid))
     lifetime.adopt_orphans()
-    num_threads = import_all(json.loads(modules))
+    names = json.loads(modules)
+    num_threads = import_all(names)
+    harmless = [name for name in names if name.partition(".")[0] in HARMLESS]
+    if harmless != names and has_started_cuda():
+        os.execv(sys.executable, [*sys.orig_argv[:-1], json.dumps(harmless)])
     # The kernel's signal would come when the thread that started this process ends: from here on
     # the parent is watched.
     server = Server(num_threads)

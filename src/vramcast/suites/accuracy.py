@@ -131,10 +131,8 @@ def _write(result: AccuracyResult, folder: Path, figure: str | Path | None) -> N
 
 @contextmanager
 def _measuring() -> Iterator[Callable[[Trial], Measurement]]:
-    # where bitsandbytes is installed, transformers imports it, and it starts CUDA: no process
-    # that has started CUDA can be forked
-    can_preload = find_spec("transformers") and not find_spec("bitsandbytes")
-    with Prober() as plain, Prober(HUGGING_FACE if can_preload else ()) as with_transformers:
+    preload = HUGGING_FACE if find_spec("transformers") else ()
+    with Prober() as plain, Prober(preload) as with_transformers:
 
         def measure(trial: Trial) -> Measurement:
             if trial.line:
