@@ -3,7 +3,7 @@
 import gc
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn.modules import module as nn_module
 from torch.optim import optimizer as optim
 
 _Kind = TypeVar("_Kind")
+_Owner = TypeVar("_Owner")
 # tensors of these types have no other tensors inside
 PLAIN = frozenset((Tensor, nn.Parameter))
 SEQUENCES = (list, tuple)
@@ -147,8 +148,7 @@ class Ownership:
 
     def _numbers_of_elements(self) -> dict[int, tuple[int, bool]]:
         """By the id of the parameter, and whether a gradient is wanted."""
-        parameters = {id(parameter): parameter for parameter in self._parameters()}
-        whole = {number: (_num_elements(p), p.requires_grad) for number, p in parameters.items()}
+        whole = {id(p): (_num_elements(p), p.requires_grad) for p in self._distinct_parameters()}
         for module in _alive(self._modules):
             # FullyShardedDataParallel has a flat parameter, and its parts where they are shown
             handle = module.__dict__.get("_handle")
@@ -166,20 +166,22 @@ class Ownership:
             yield from _parameters_of(optimizer)
 
     def _put_module_tensors(self) -> None:
-        modules, settled = _alive(self._modules), self._settled
+        modules = _alive(self._modules)
         for category, kept in (("parameters", "_parameters"), ("buffers", "_buffers")):
-            new = [
-                (module, name, tensor)
+            found = [
+                (tensor, module, name)
                 for module in modules
                 for name, tensor in module.__dict__[kept].items()
-                if tensor is not None and settled.get(_address(tensor)) != category
+                if tensor is not None
             ]
+            addresses = _addresses([one[0] for one in found])
+            new = self._not_settled(category, addresses, found)
             names = self.module_names() if new else {}
-            prefixes = (names.get(id(module), "") for module, _, _ in new)
+            prefixes = (names.get(id(module), "") for _, _, module, _ in new)
             dotted = (f"{prefix}.".lstrip(".") for prefix in prefixes)
             self._put_all(
                 category,
-                ((one[2], None, prefix + one[1]) for one, prefix in zip(new, dotted, strict=True)),
+                ((one[1], None, prefix + one[3]) for one, prefix in zip(new, dotted, strict=True)),
             )
 
     def module_names(self) -> dict[int, str]:
@@ -194,10 +196,13 @@ class Ownership:
         return names
 
     def _put_gradients(self) -> None:
-        # where two share a gradient, the last names it
-        latest = {id(parameter): parameter for parameter in reversed([*self._parameters()])}
-        found = ((parameter.grad, parameter, "") for parameter in reversed(latest.values()))
+        found = ((parameter.grad, parameter, "") for parameter in self._distinct_parameters())
         self._put_all("gradients", (one for one in found if one[0] is not None))
+
+    def _distinct_parameters(self) -> list[Tensor]:
+        """Each where it is last: where two share a gradient, the last names it."""
+        backwards = [*self._parameters()][::-1]
+        return [*dict(zip(map(id, backwards), backwards, strict=True)).values()][::-1]
 
     def _put_state(self) -> None:
         self._put_all("optimizer_state", self._states())
@@ -215,23 +220,55 @@ class Ownership:
 
     def _put_all(self, category: str, found: Iterable[tuple[Tensor, Tensor | None, str]]) -> None:
         """Each with the parameter that it is named after, and what its name has besides."""
-        settled, numbers_at = self._settled, self._numbers_at
-        new = [
+        given = [*found]
+        new = self._not_settled(category, _addresses([one[0] for one in given]), given)
+        all_numbers = self._all_numbers([one[0] for one in new], [one[1] for one in new])
+        owners = [one[2] for one in new]
+        owners_numbers = self._all_numbers(_addresses(owners), owners)
+        # a compiled update has the optimizer's state as buffers
+        stronger = ("parameters", "optimizer_state") if category == "buffers" else ("parameters",)
+        category_of, name_of = self.category_of, self.name_of
+        for one, numbers, owner in zip(new, all_numbers, owners_numbers, strict=True):
+            address, more = one[0], one[3]
+            name = name_of.get(owner[0], "") if owner else ""
+            if more:
+                name = f"{name} {more}".strip()
+            for number in numbers:
+                if number and category_of.get(number) not in stronger:
+                    category_of[number] = category
+                    if name:
+                        name_of[number] = name
+                    if address and (name or category == "parameters"):  # never named anew
+                        self._settled[address] = category
+
+    def _not_settled(
+        self, category: str, addresses: list[int], found: list[tuple[Tensor, _Owner, str]]
+    ) -> list[tuple[int, Tensor, _Owner, str]]:
+        """Those that are not known to be of this category, with their addresses."""
+        settled = self._settled
+        return [
             (address, *one)
-            for one in found
-            if not (address := _address(one[0])) or settled.get(address) != category
+            for address, one in zip(addresses, found, strict=True)
+            if not address or settled.get(address) != category
         ]
-        unknown = [one[0] for one in new if one[0] and one[0] not in numbers_at]
+
+    def _all_numbers(
+        self, addresses: Sequence[int], tensors: Sequence[Tensor | None]
+    ) -> list[tuple[int, ...]]:
+        numbers_at = self._numbers_at
+        unknown = [address for address in addresses if address and address not in numbers_at]
         for address, number in zip(unknown, self._block_ids(unknown), strict=True):
             # the tensor has the beginning of an allocation, to which it belongs for ever
             if number:
                 numbers_at[address] = (number,)
-        for address, tensor, owner, more in new:
-            name = self._name(owner) if owner is not None else ""
-            numbers = numbers_at.get(address) or self._numbers(tensor, address)
-            self._put(numbers, address, category, f"{name} {more}".strip() if more else name)
+        return [
+            numbers_at.get(address) or self._numbers(address, tensor)
+            for address, tensor in zip(addresses, tensors, strict=True)
+        ]
 
-    def _numbers(self, tensor: Tensor, address: int) -> tuple[int, ...]:
+    def _numbers(self, address: int, tensor: Tensor | None) -> tuple[int, ...]:
+        if tensor is None:
+            return ()
         if not address:
             return tuple(self._number(part) for part in _parts(tensor) if part.is_cuda)
         found = (self._number(tensor),) if tensor.is_cuda else ()
@@ -242,25 +279,16 @@ class Ownership:
     def _number(self, tensor: Tensor) -> int:
         return self._block_ids([tensor.untyped_storage().data_ptr()])[0]
 
-    def _name(self, parameter: Tensor) -> str:
-        address = _address(parameter)
-        numbers = self._numbers_at.get(address) or self._numbers(parameter, address)
-        return self.name_of.get(numbers[0], "") if numbers else ""
 
-    def _put(self, numbers: Sequence[int], address: int, category: str, name: str) -> None:
-        # a compiled update has the optimizer's state as buffers
-        stronger = ("parameters", "optimizer_state") if category == "buffers" else ("parameters",)
-        for number in numbers:
-            if number and self.category_of.get(number) not in stronger:
-                self.category_of[number] = category
-                if name:
-                    self.name_of[number] = name
-                if address and (name or category == "parameters"):  # those are never named anew
-                    self._settled[address] = category
+def _addresses(tensors: Sequence[Any]) -> list[int]:
+    """Of their first elements; 0 where one may be made of other tensors."""
+    if PLAIN.issuperset(map(type, tensors)):
+        with suppress(RuntimeError):  # one is sparse
+            return [*map(Tensor.data_ptr, tensors)]
+    return [*map(_address, tensors)]
 
 
-def _address(tensor: Tensor) -> int:
-    """Of its first element; 0 where it may be made of other tensors."""
+def _address(tensor: Any) -> int:
     return tensor.data_ptr() if type(tensor) in PLAIN and tensor.layout is torch.strided else 0
 
 

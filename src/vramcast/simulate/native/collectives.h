@@ -40,7 +40,7 @@ static const bool notes_waits = [] {
 static void note_wait_for(int64_t number) {
   int64_t stream = 0;
   {
-    const std::lock_guard<std::mutex> lock(work_log.mutex);
+    const std::lock_guard lock(work_log.mutex);
     if (number < 0 || number >= static_cast<int64_t>(work_log.list.size())) return;
     stream = work_log.list[number].stream;
   }
@@ -51,7 +51,7 @@ static void note_wait_for(int64_t number) {
 static void note_wait_for_groups() {
   std::map<int64_t, int64_t> last;
   {
-    const std::lock_guard<std::mutex> lock(work_log.mutex);
+    const std::lock_guard lock(work_log.mutex);
     for (size_t i = 0; i < work_log.list.size(); ++i)
       if (work_log.list[i].stream >= first_group_stream) last[work_log.list[i].stream] = i;
   }

@@ -44,18 +44,24 @@ struct Direct;
 template <typename Op, typename... Arguments>
 struct Direct<Op, at::Tensor(Arguments...)> {
   static at::Tensor run(DispatchKeySet keys, Arguments... given) {
-    static const auto op =
-        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
-    static const auto& info = operator_info(op);
+    static const auto& info = operator_info(op());
     recorder.locate_new_node();
     {
       const Borrowed<sizeof...(Arguments)> arguments(given...);
-      auto made = simulate_directly(op, info, below_simulation(keys), arguments.values());
+      auto made = simulate_directly(op(), info, below_simulation(keys), arguments.values());
       if (made.defined()) return made;
     }
+    return simulated(keys, given...);
+  }
+  static at::Tensor simulated(DispatchKeySet keys, Arguments... given) {
     Stack stack{IValue(given)...};
-    simulate(op, keys, &stack);
+    simulate(op(), keys, &stack);
     return std::move(stack[0]).toTensor();
+  }
+  static const c10::OperatorHandle& op() {
+    static const auto op =
+        c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
+    return op;
   }
   static void add(torch::Library& library) {
     const std::string name = Op::name, overload = Op::overload_name;
@@ -67,8 +73,27 @@ template <typename... Ops>
 static void add_direct_kernels(torch::Library& library) {
   (Direct<Ops>::add(library), ...);
 }
+
+// Modules make their parameters on the host: small ones as torch does, at once.
+static at::Tensor empty(DispatchKeySet keys, c10::SymIntArrayRef sizes,
+                        std::optional<at::ScalarType> type, std::optional<at::Layout> layout,
+                        std::optional<at::Device> device, std::optional<bool> pinned,
+                        std::optional<at::MemoryFormat> format) {
+  using Op = at::_ops::empty_memory_format;
+  const auto below = below_simulation(keys);
+  const auto known_sizes = c10::asIntArrayRefSlowOpt(sizes);
+  const auto count = known_sizes ? c10::multiply_integers(*known_sizes) : -1;
+  const auto size = c10::elementSize(type.value_or(c10::get_default_dtype_as_scalartype()));
+  if (device.value_or(at::kCPU) != at::kCPU || below.has(DispatchKey::Python) || count < 0 ||
+      count > max_host_float_bytes / static_cast<int64_t>(size))
+    return Direct<Op>::simulated(keys, sizes, type, layout, device, pinned, format);
+  recorder.locate_new_node();
+  return Op::redispatch(below, sizes, type, layout, device, pinned, format);
+}
+
 static void register_direct_kernels(torch::Library& library) {
   namespace ops = at::_ops;
+  library.impl("empty.memory_format", &empty);
   add_direct_kernels<ops::add_Tensor, ops::sub_Tensor, ops::mul_Tensor, ops::div_Tensor, ops::mm,
                      ops::bmm, ops::addmm, ops::baddbmm, ops::t, ops::transpose_int, ops::view,
                      ops::sum_dim_IntList, ops::neg, ops::exp, ops::sqrt, ops::rsqrt, ops::relu,

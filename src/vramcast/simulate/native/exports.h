@@ -9,9 +9,9 @@
 
 namespace vramcast {
 template <typename Items>
-int64_t copy_list(std::mutex& mutex, const Items& list, typename Items::value_type* to,
+int64_t copy_list(ShortMutex& mutex, const Items& list, typename Items::value_type* to,
                   int64_t start, int64_t room) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard lock(mutex);
   const auto count = static_cast<int64_t>(list.size());
   if (start < count) std::copy_n(list.begin() + start, std::min(count - start, room), to);
   return count;
@@ -49,7 +49,7 @@ void vramcast_install() {
 }
 void vramcast_reset() {
   {
-    const std::lock_guard<std::mutex> lock(recorder.mutex);
+    const std::lock_guard lock(recorder.mutex);
     give_back(recorder.events);
     give_back(recorder.allocations);
     give_back(recorder.shapes);
@@ -76,7 +76,7 @@ void vramcast_keep_freed_memory() {
 #endif
 }
 void vramcast_keep_all() {
-  const std::lock_guard<std::mutex> lock(blocks_mutex);
+  const std::lock_guard lock(blocks_mutex);
   for (const auto& [address, block] : blocks) block->stays = true;
 }
 void vramcast_set_gpu(int32_t num_multiprocessors, int32_t max_threads,
@@ -122,7 +122,7 @@ void vramcast_end_kernel(int32_t before) {
 }
 void vramcast_mark(int64_t event) {
   {
-    const std::lock_guard<std::mutex> lock(recorder.mutex);
+    const std::lock_guard lock(recorder.mutex);
     recorder.events.push_back(event);
   }
   if (event == 0) work_log.add({0, 0, {0, 0, 0, 0}, -1, -1, forward, 0});

@@ -81,7 +81,7 @@ class DrawnByGpu {
  private:
   static void exchange_engines() {
     auto* host = at::check_generator<at::CPUGeneratorImpl>(at::detail::getDefaultCPUGenerator());
-    const std::lock_guard<std::mutex> lock(host->mutex_);
+    const std::lock_guard lock(host->mutex_);
     const auto engine = host->engine();
     host->set_engine(gpu_engine);
     gpu_engine = engine;

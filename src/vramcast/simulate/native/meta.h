@@ -204,14 +204,14 @@ using Metas = std::shared_ptr<const Stack>;
 // What an operator returns, as Meta tensors: from its Meta kernel, or as that said before.
 static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
                           c10::ArrayRef<IValue> arguments) {
-  static std::mutex mutex;
+  static ShortMutex mutex;
   // never destroyed: threads may end after the program
   static auto& known = *new std::unordered_map<std::string, Metas>();
   static thread_local ArgumentsKey key;
   const bool has_key = make_shapes_key(info, arguments, key);
   std::string kept;
   if (has_key) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (const auto found = known.find(key.bytes); found != known.end()) return found->second;
     kept = key.bytes;
   }
@@ -220,7 +220,7 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
   for (const auto& argument : arguments) metas->push_back(to_meta(argument));
   call_meta(op, info, arguments, *metas);
   if (has_key) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (known.size() >= max_known_results) known.clear();
     known[kept] = metas;
   }

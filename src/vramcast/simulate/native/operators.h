@@ -44,6 +44,7 @@ struct Operator {
   bool is_copy = false;
   bool transposes = false;  // t and transpose
   bool makes_alike = false;  // empty_like and zeros_like
+  bool sends = false;        // _to_copy, which .cuda() is
   bool makes_zero_tensor = false;  // zeros that take no memory: a gradient of nothing
   bool is_host_code = false;
   bool wants_one_device = false;
@@ -103,7 +104,7 @@ struct Operator {
   int info_result = -1;                // linalg: which result tells of errors
 };
 
-static std::mutex operators_mutex;
+static ShortMutex operators_mutex;
 static std::unordered_map<const c10::FunctionSchema*, Operator> operators;
 
 // Operators with a kernel of their own on CUDA but not on the CPU, and the other way round, as in
@@ -260,6 +261,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       full_name == "aten::t" || (full_name == "aten::transpose" && overload == "int");
   const bool is_like = full_name == "aten::empty_like" || full_name == "aten::zeros_like";
   result.makes_alike = is_like && overload.empty();
+  result.sends = full_name == "aten::_to_copy" && overload.empty();
   result.makes_zero_tensor = full_name == "aten::_efficientzerotensor";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
   result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
@@ -346,7 +348,7 @@ static Operator describe(const c10::OperatorHandle& op) {
 }
 
 static const Operator& operator_info(const c10::OperatorHandle& op) {
-  const std::lock_guard<std::mutex> lock(operators_mutex);
+  const std::lock_guard lock(operators_mutex);
   const auto* key = &op.schema();
   auto found = operators.find(key);
   if (found == operators.end()) found = operators.emplace(key, describe(op)).first;
@@ -354,7 +356,7 @@ static const Operator& operator_info(const c10::OperatorHandle& op) {
 }
 
 static void simulate_from_now_on(const c10::OperatorHandle& op) {
-  const std::lock_guard<std::mutex> lock(operators_mutex);
+  const std::lock_guard lock(operators_mutex);
   operators[&op.schema()].kind = Kind::simulate;
 }
 

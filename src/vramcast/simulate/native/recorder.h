@@ -46,14 +46,14 @@ constexpr int64_t held = -(int64_t{1} << 60), released = 2 * held, known = 3 * h
 struct BlasHandle {
   int64_t number;
   BlasHandle() {
-    const std::lock_guard<std::mutex> lock(pool().mutex);
+    const std::lock_guard lock(pool().mutex);
     auto& unused = pool().unused;
     if (unused.empty()) unused.push_back(pool().count++);
     number = unused.back();
     unused.pop_back();
   }
   ~BlasHandle() {
-    const std::lock_guard<std::mutex> lock(pool().mutex);
+    const std::lock_guard lock(pool().mutex);
     pool().unused.push_back(number);
   }
 
@@ -71,7 +71,7 @@ struct BlasHandle {
 };
 
 struct Recorder {
-  std::mutex mutex;
+  ShortMutex mutex;
   LongList<int64_t> events;  // +id allocates, -id frees; ids start at 1; 0 is a mark
   LongList<Allocation> allocations;
   LongList<int64_t> shapes;
@@ -97,7 +97,7 @@ struct Recorder {
   int64_t allocated_bytes = 0, peak_allocated_bytes = 0;
 
   int32_t intern(const std::string& name) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     const auto [found, added] = name_index.try_emplace(name, static_cast<int32_t>(names.size()));
     if (added) names.push_back(name);
     return found->second;
@@ -130,7 +130,7 @@ struct Recorder {
     last_seen = num_nodes;
     auto location = current_location();
     const auto differentiated = torch::autograd::get_current_node();
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (location < 0 && differentiated) location = location_of(*differentiated);
     node_locations[{at::RecordFunction::currentThreadId(), num_nodes - 1}] = location;
   }
@@ -167,7 +167,7 @@ struct Recorder {
     streams.ask_progress();
     if (location_callback && has_line && num_bytes >= location_minimum_bytes)
       allocation.location = current_location();
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (node && allocation.location < 0) allocation.location = location_of(*node);
     allocation.shape_offset = static_cast<int32_t>(shapes.size());
     allocation.num_dims = static_cast<int32_t>(pending_sizes().size());
@@ -185,7 +185,7 @@ struct Recorder {
   }
 
   void free(int64_t id, int64_t allocated_in_epoch, const std::set<int64_t>& used_on) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (allocated_in_epoch != epoch) return;  // from before a reset
     events.push_back(-id);
     allocated_bytes -= (allocations[id - 1].num_bytes + 511) / 512 * 512;
@@ -197,7 +197,7 @@ struct Recorder {
   // What these events did once more, with allocations of its own. Of one repetition, the parts
   // follow each other: the first one begins it.
   void repeat(int64_t first, int64_t last, bool begins) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     if (begins) repeated.clear();
     for (auto i = first; i < last; ++i) {
       const auto event = events[i];
@@ -248,11 +248,11 @@ struct Recorder {
   void take_workspace_once(const BlasHandle& handle, bool lt, int64_t num_bytes) {
     const std::tuple of(handle.number, current_stream(), lt);
     {
-      const std::lock_guard<std::mutex> lock(mutex);
+      const std::lock_guard lock(mutex);
       if (!num_bytes || workspaces.count(of)) return;
     }
     const auto id = take_workspace(num_bytes);
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     workspaces[of] = id;
   }
 
@@ -260,7 +260,7 @@ struct Recorder {
   void drop_gemm_workspaces() {
     std::map<std::tuple<int64_t, int64_t, bool>, int64_t> taken;
     {
-      const std::lock_guard<std::mutex> lock(mutex);
+      const std::lock_guard lock(mutex);
       taken.swap(workspaces);
     }
     for (const auto& [of, id] : taken) free(id, epoch, {});

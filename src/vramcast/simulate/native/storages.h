@@ -63,7 +63,7 @@ struct Block {
   int64_t last_write = ++num_writes;  // the same of a copy: then they are equal
 };
 
-static std::mutex blocks_mutex;
+static ShortMutex blocks_mutex;
 // by address; addresses are never used twice
 static ska::flat_hash_map<uintptr_t, Block*> blocks;
 
@@ -71,7 +71,7 @@ static void release_block(void* context) {
   auto* block = static_cast<Block*>(context);
   recorder.free(block->id, block->epoch, block->used_on);
   {
-    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    const std::lock_guard lock(blocks_mutex);
     blocks.erase(block->address);
   }
   delete block;
@@ -83,7 +83,7 @@ struct RecordingAllocator final : c10::Allocator {
     if (num_bytes == 0) return {nullptr, nullptr, &release_block_never, device};
     const auto id = recorder.alloc(num_bytes);
     // The address is unique and aligned; nobody reads or writes there.
-    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    const std::lock_guard lock(blocks_mutex);
     auto* block = new Block{
         id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), current_stream(), {}};
     blocks[next_address_] = block;
@@ -117,7 +117,7 @@ struct LazyHostAllocator final : c10::Allocator {
   static void unmap(void* context) {
     auto* mapping = static_cast<Mapping*>(context);
     {
-      const std::lock_guard<std::mutex> lock(pinned_mutex);
+      const std::lock_guard lock(pinned_mutex);
       pinned.erase(reinterpret_cast<uintptr_t>(mapping->address));
     }
     munmap(mapping->address, mapping->num_bytes);
@@ -153,7 +153,7 @@ struct PinnedAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t num_bytes) override {
     if (num_bytes == 0) return {nullptr, c10::Device(c10::kCPU)};
     auto pointer = lazy_host_allocator.allocate(num_bytes);
-    const std::lock_guard<std::mutex> lock(pinned_mutex);
+    const std::lock_guard lock(pinned_mutex);
     pinned[reinterpret_cast<uintptr_t>(pointer.get())] = num_bytes;
     return pointer;
   }
@@ -162,7 +162,7 @@ struct PinnedAllocator final : c10::Allocator {
     memcpy(to, from, count);
   }
   static bool owns(const void* pointer) {
-    const std::lock_guard<std::mutex> lock(pinned_mutex);
+    const std::lock_guard lock(pinned_mutex);
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     const auto after = pinned.upper_bound(address);
     return after != pinned.begin() && address < std::prev(after)->first + std::prev(after)->second;
@@ -174,7 +174,7 @@ static PinnedAllocator pinned_allocator;
 static void record_what_stays() {
   std::vector<Block*> staying;
   {
-    const std::lock_guard<std::mutex> lock(blocks_mutex);
+    const std::lock_guard lock(blocks_mutex);
     for (const auto& [address, block] : blocks)
       if (block->stays) staying.push_back(block);
   }
@@ -187,7 +187,7 @@ static void record_what_stays() {
 }
 
 static Block* block_at(uintptr_t address) {
-  const std::lock_guard<std::mutex> lock(blocks_mutex);
+  const std::lock_guard lock(blocks_mutex);
   const auto found = blocks.find(address);
   return found == blocks.end() ? nullptr : found->second;
 }
@@ -207,7 +207,7 @@ static Block* block_of(const at::Tensor& tensor) {
 static void note_use(const c10::DataPtr& pointer, int64_t stream) {
   auto* block = block_of(pointer);
   if (!block || block->stream == stream) return;
-  const std::lock_guard<std::mutex> lock(blocks_mutex);
+  const std::lock_guard lock(blocks_mutex);
   block->used_on.insert(stream);
 }
 

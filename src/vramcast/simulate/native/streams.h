@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "short_mutex.h"
+
 namespace vramcast {
 
 const c10::Device device_zero(c10::kCUDA, 0);
@@ -66,14 +68,14 @@ class Streams {
   void ask_progress() {
     if (!has_freed_later_) return;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const std::lock_guard lock(mutex_);
       if (pending_.empty()) return;
     }
     ask(0);
   }
   // As torch does, streams are handed out in turn from 32 for each of 4 priorities.
   int64_t from_pool(int priority) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     const int64_t index = std::clamp(-priority, 0, 3);
     const int64_t number = num_taken_[index]++ % 32;
     return number << 5 | (index + 1) << 1 | 1;
@@ -81,30 +83,30 @@ class Streams {
   static int priority_of(int64_t stream) { return stream & 1 ? 1 - (stream >> 1 & 15) : 0; }
 
   void note_launch(int64_t stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     last_launch_[stream] = ++num_launches_;
   }
   void record(Event& event, int64_t stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     event = {now(stream), num_launches_, last_launch_[stream], stream, num_works};
   }
   void wait(int64_t stream, const Event& event) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     advance(waited_for_[stream], event.progress);
     last_launch_[stream] = std::max(last_launch_[stream], event.last_launch);
     if (note_wait && event.stream != stream) note_wait(stream, event.stream, event.num_works);
   }
   // The host knows of it: of an event, a stream, everything.
   void finish(const Event& event) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     advance(finished_, event.progress);
   }
   void finish(int64_t stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     advance(finished_, now(stream));
   }
   void finish_all() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     all_finished_ = ++position_;
   }
   // The host waits until the GPU has come to an event, to the end of a stream, or has done all.
@@ -114,7 +116,7 @@ class Streams {
 
   // The memory of an allocation is given back, but these streams may still use it.
   void free_later(int64_t id, const std::set<int64_t>& used_on) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     Progress needed;
     for (const auto stream : used_on) needed[stream] = ++position_;
     pending_.push_back({id, std::move(needed), num_launches_});
@@ -122,13 +124,13 @@ class Streams {
     has_freed_later_ = true;
   }
   int64_t num_held() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return static_cast<int64_t>(pending_.size());
   }
   // The allocations whose memory can be used again, by predicted times.
   std::vector<int64_t> take_released() {
     if (!has_freed_later_) return {};
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return take_from(pending_, [&](const Pending& one) {
       return one.num_launches <= num_finished_ || is_known(one);
     });
@@ -136,11 +138,11 @@ class Streams {
   // Those of which the host knows it, whatever the times.
   std::vector<int64_t> take_known() {
     if (!has_freed_later_) return {};
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return take_from(not_known_, [&](const Pending& one) { return is_known(one); });
   }
   void clear() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     pending_.clear();
     not_known_.clear();
     num_taken_ = {};
@@ -152,7 +154,7 @@ class Streams {
 
  private:
   int64_t last_launch(int64_t stream) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     return last_launch_[stream];
   }
   // An event that lies behind the last launch is taken to be over: what it waits for is unknown.
@@ -163,7 +165,7 @@ class Streams {
   void ask(int64_t num_waited_for) {
     if (!finished_callback) return;
     const auto num_finished = finished_callback(num_waited_for);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     num_finished_ = std::max(num_finished_, num_finished);
   }
   // The host can be so many launches ahead of the GPU: then a launch waits.
@@ -196,7 +198,7 @@ class Streams {
     });
   }
 
-  std::mutex mutex_;
+  ShortMutex mutex_;
   std::array<int64_t, 4> num_taken_ = {};
   int64_t position_ = 0, all_finished_ = 0, num_finished_ = 0;
   std::atomic<int64_t> num_launches_ = 0;
@@ -215,19 +217,19 @@ class PrivatePools {
  public:
   // What is allocated from now on: on a stream, by any thread, or by this thread on any stream.
   void begin(int64_t pool, int64_t stream, bool of_thread) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     active_.push_back({pool, stream, of_thread, std::this_thread::get_id()});
     is_any_ = true;
   }
   void end(int64_t pool) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     std::erase_if(active_, [&](const Active& one) { return one.pool == pool; });
     is_any_ = !active_.empty();
   }
   int64_t key() {
     const auto stream = current_stream();
     if (!is_any_) return stream;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const std::lock_guard lock(mutex_);
     for (auto one = active_.rbegin(); one != active_.rend(); ++one)
       if (one->of_thread ? one->thread == std::this_thread::get_id() : one->stream == stream)
         return one->pool << 40 ^ stream;

@@ -16,6 +16,8 @@ namespace vramcast {
 // loss scales, schedules).
 constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10,
                   max_drawn_float_bytes = 4 << 20;
+// The floating-point tensors of a list: a longer one is an optimizer's.
+constexpr int64_t max_listed_value_bytes = 1 << 20;
 // A small tensor that is expanded may have any number of elements: more are not gone through.
 constexpr int64_t max_computed_elements = 64 << 20, max_drawn_elements = 4 << 20;
 
@@ -98,6 +100,14 @@ static void note_write(const at::Tensor& tensor) {
   if (auto* block = block_of(tensor)) block->last_write = ++num_writes;
 }
 
+// Whether one is the other's bytes, which lie together.
+static bool is_laid_out_as(const at::Tensor& tensor, const at::Tensor& values) {
+  return values.is_cpu() && values.layout() == at::kStrided && values.dtype() == tensor.dtype() &&
+         values.sizes() == tensor.sizes() && values.strides() == tensor.strides() &&
+         tensor.is_non_overlapping_and_dense() && values.is_conj() == tensor.is_conj() &&
+         values.is_neg() == tensor.is_neg();
+}
+
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
@@ -109,7 +119,14 @@ static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
     hold_values(*block);
     if (!is_all) fill_with_typical(*block, tensor);
   }
-  host_view(own_values(*block), tensor).copy_(values);
+  const auto& bytes = own_values(*block);
+  if (!is_laid_out_as(tensor, values)) {
+    host_view(bytes, tensor).copy_(values);
+    return;
+  }
+  const auto begin = tensor.storage_offset() * tensor.itemsize();
+  memmove(static_cast<char*>(bytes.mutable_data_ptr()) + begin, values.const_data_ptr(),
+          tensor.numel() * tensor.itemsize());
 }
 
 static void begin_values(const at::Tensor& tensor, bool draws) {
@@ -229,9 +246,21 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   }
 }
 
+static bool has_long_list(c10::ArrayRef<IValue> arguments) {
+  for (const auto& argument : arguments) {
+    if (!argument.isTensorList()) continue;
+    int64_t num_bytes = 0;
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      if (tensor.is_floating_point()) num_bytes += tensor.numel() * tensor.itemsize();
+    });
+    if (num_bytes > max_listed_value_bytes) return true;
+  }
+  return false;
+}
+
 static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments,
                             const std::vector<IValue>& results) {
-  if (info.uninitialised) return false;
+  if (info.uninitialised || has_long_list(arguments)) return false;
   bool small = false;
   for (const auto& result : results)
     for_each_tensor(result,

@@ -30,7 +30,7 @@ struct Work {
 static constexpr int32_t tf32 = 1006;
 
 struct WorkLog {
-  std::mutex mutex;
+  ShortMutex mutex;
   LongList<Work> list;
   std::vector<int64_t> begins;  // of steps
 
@@ -53,24 +53,24 @@ struct WorkLog {
                  : torch::autograd::get_current_node() ? backward
                                                        : update;
     if (work.phase == backward) count_in_backward_thread();
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     list.push_back(work);
     num_works = static_cast<int64_t>(list.size());
     if (work.operator_name < 0) begins.push_back(num_works);
   }
   int64_t size() {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     return static_cast<int64_t>(list.size());
   }
   void mark_since(int64_t begin, Phase phase) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     for (auto work = list.begin() + begin; work != list.end(); ++work) {
       work->phase = phase;
       if (phase == replayed) work->stream = current_stream();  // not that of the capture
     }
   }
   void append(int64_t begin, int64_t end) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     for (auto i = begin; i < end; ++i) {
       const auto work = list[i];
       if (work.access != no_kernel) streams.note_launch(work.stream);
@@ -79,7 +79,7 @@ struct WorkLog {
     num_works = static_cast<int64_t>(list.size());
   }
   void repeat(int64_t begin, int64_t end) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard lock(mutex);
     for (auto i = begin; i < end; ++i) {
       auto work = list[i];
       work.phase = replayed;
