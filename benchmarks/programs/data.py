@@ -27,8 +27,8 @@ def make(folder: Path) -> None:
     (folder / "out").mkdir(parents=True, exist_ok=True)
     _words(folder / "words")
     _pictures(folder / "pictures")
-    _digits(folder / "MNIST" / "raw")
-    _digits(folder / "clothes" / "FashionMNIST" / "raw")
+    digits(folder / "MNIST" / "raw")
+    digits(folder / "clothes" / "FashionMNIST" / "raw")
     _tokenizer(folder / "tokenizer")
     _llama(folder / "llama")
     _instructions(folder / "instructions")
@@ -76,11 +76,11 @@ def _pictures(folder: Path) -> None:
                 Image.fromarray(pixels).save(place / f"{number}.jpg", quality=60)
 
 
-def _digits(folder: Path) -> None:
+def digits(folder: Path, counts: dict[str, int] = NUM_DIGITS) -> None:
     """MNIST's files, with noise."""
     folder.mkdir(parents=True, exist_ok=True)
     chosen = random.Random(0)
-    for part, count in NUM_DIGITS.items():
+    for part, count in counts.items():
         pixels = struct.pack(">IIII", 2051, count, 28, 28) + chosen.randbytes(count * 28 * 28)
         labels = struct.pack(">II", 2049, count) + bytes(i % 10 for i in range(count))
         (folder / f"{part}-images-idx3-ubyte").write_bytes(pixels)

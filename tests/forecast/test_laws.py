@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,26 @@ def test_a_law_that_is_there_is_found_and_every_row_is_right_also_left_out(
         row.left_out_error_percent is not None and abs(row.left_out_error_percent) < 1e-3
         for row in found.rows
     )
+
+
+def test_what_is_reserved_beside_the_tensors_may_grow_with_them() -> None:
+    """A program with convolutions on an H200: MiB, by batch size."""
+    measured = {
+        16: (149, 204),
+        32: (229.9, 352),
+        48: (310.1, 512),
+        64: (390.8, 608),
+        96: (552, 896),
+    }
+    points = [
+        replace(point(size, round((1 << 20) * allocated)), reserved_bytes=reserved << 20)
+        for size, (allocated, reserved) in measured.items()
+    ]
+    (found,) = fit(points)
+    assert (found.overhead_bytes, round(found.overhead_share, 2)) == (0, 0.56)
+    assert max(abs(row.left_out_error_percent or 0) for row in found.rows) < 17  # else 76
+    row = found.rows[3]
+    assert law_at(found, {"batch_size": 64}) == pytest.approx(row.fitted_reserved_bytes, abs=2)
 
 
 def test_with_several_lengths_memory_grows_with_tokens_and_with_tokens_times_length() -> None:

@@ -63,6 +63,15 @@ def a_mask_of_random_numbers_picks_as_many_as_they_say() -> None:
     assert abs(len((shuffled < 0.15).nonzero()) - 0.15 * 256 * 512) < 100, "not computed"
 
 
+def gates_above_zero_are_those_that_are_not_zero() -> None:
+    """Sparsely gated experts split what nonzero has found by sums of a comparison."""
+    gates = torch.nn.Linear(64, 10).cuda()(torch.randn(7, 64, device="cuda")).softmax(1)
+    routed = torch.zeros_like(gates).scatter(1, gates.topk(4).indices, gates.topk(4).values)
+    of_experts = (routed.nonzero(), (routed > 0).sum(0).tolist())
+    parts = torch.split(of_experts[0], of_experts[1])
+    assert sum(map(len, parts)) == len(routed.nonzero()) > 0
+
+
 def what_a_mask_left_out_is_not_picked() -> None:
     """Programs that build a tour or a sequence check it: attention-learn-to-route does."""
     model, places = torch.nn.Linear(16, 20).cuda(), torch.arange(20, device="cuda").expand(64, 20)

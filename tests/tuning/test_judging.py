@@ -225,6 +225,10 @@ def test_losses_that_are_missing_are_not_compared() -> None:
         ("It did not end within 300 s (last phase: warm-up).", "hangs"),
         ("The worker was ended by SIGSEGV.", "native code crashed"),
         (
+            "The program ended itself with exit code 2, before it trained.",
+            "does not take this value",
+        ),
+        (
             "RuntimeError: CUDA error: no kernel image is available for execution on the device",
             "this GPU",
         ),

@@ -96,4 +96,10 @@ COMMITS = {
     "wouterkool/attention-learn-to-route": "c9abf41ac2f878a55b20dc7e829bc942bb999631",
     "lululxvi/deepxde": "99b6620386d18cefb1549dddb7b7fe468cfad607",
     "facebookresearch/EGG": "54eb11c6b4ba3d3171811378f7ad7a117fa93a97",
+    "facebookresearch/InvariantRiskMinimization": "fc185d0f828a98f57030ba3647efc7394d1be95a",
+    "point0bar1/ebm-anatomy": "24c819b7239f554c8edc46c09085e129922962d2",
+    "xiph/rnnoise": "70f1d256acd4b34a572f999a05c87bf00b67730d",
+    "Liuhong99/Sophia": "a7e157229b71d58cf995d32854f1be15c265b350",
+    "Project-MONAI/tutorials": "b3c6c998c931d78b61c4d32b37f962a987400f8a",
+    "davidmrau/mixture-of-experts": "f662999727109357c42074997e9a6cd72806f668",
 }

@@ -84,7 +84,8 @@ def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:
                 "Measure a run there, or ask vramcast predict, which simulates it.",
             )
     law = round(sum(fit.coefficients[n] * evaluate(text, knobs) for n, text in fit.terms.items()))
-    return max(law, fit.floor_bytes or 0) + fit.overhead_bytes
+    allocated = max(law, fit.floor_bytes or 0)
+    return round(allocated * (1 + fit.overhead_share)) + fit.overhead_bytes
 
 
 def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
@@ -142,11 +143,13 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
     floor, odd = find_floor(matrix, allocated) if may_have_floor else (None, None)
     pieces = floor or Pieces(-math.inf, solve(matrix, allocated))
     coefficients = dict(zip(chosen, map(float, pieces.coefficients), strict=True))
+    overhead_bytes, share = _overhead(used)
     return MemoryFit(
         group=group,
         terms=chosen,
         coefficients=coefficients,
-        overhead_bytes=round(_overhead(used)),
+        overhead_bytes=overhead_bytes,
+        overhead_share=share,
         rows=[_row(i, used, matrix, allocated, pieces) for i in range(len(used))],
         knobs=_ranked_knobs(used, chosen, pieces),
         floor_bytes=round(floor.floor_bytes) if floor else None,
@@ -207,8 +210,21 @@ def default_terms(points: Sequence[Point]) -> dict[str, str]:
     return {name: TERMS[name] for name in ("constant", *names)}
 
 
-def _overhead(points: Sequence[Point]) -> float:
-    return statistics.median(p.reserved_bytes - p.allocated_bytes for p in points)
+def _overhead(points: Sequence[Point]) -> tuple[int, float]:
+    """(bytes, or else a share of what is allocated): what is nearer to the runs."""
+    sizes = [(p.reserved_bytes - p.allocated_bytes, max(1, p.allocated_bytes)) for p in points]
+    num_bytes = round(statistics.median(more for more, _ in sizes))
+    share = statistics.median(more / allocated for more, allocated in sizes)
+
+    def off(num_bytes: int, share: float) -> float:
+        return sum(abs(more - num_bytes - share * each) / (more + each) for more, each in sizes)
+
+    return min((num_bytes, 0.0), (0, share), key=lambda one: off(*one))
+
+
+def _reserved(allocated: float, points: Sequence[Point]) -> float:
+    overhead_bytes, share = _overhead(points)
+    return allocated * (1 + share) + overhead_bytes
 
 
 def _row(
@@ -216,13 +232,13 @@ def _row(
 ) -> FittedRow:
     point = points[index]
     fitted = float(pieces.at(matrix[index]))
-    fitted_reserved = fitted + round(_overhead(points))
+    fitted_reserved = _reserved(fitted, points)
     left_out = left_out_allocated = None
     if others := fit_pieces(matrix, allocated, pieces.on_floor, without=index):
         predicted = float(others.at(matrix[index]))
         left_out_allocated = _percent(predicted, point.allocated_bytes)
-        overhead = _overhead([*points[:index], *points[index + 1 :]])
-        left_out = _percent(predicted + overhead, point.reserved_bytes)
+        reserved = _reserved(predicted, [*points[:index], *points[index + 1 :]])
+        left_out = _percent(reserved, point.reserved_bytes)
     return FittedRow(
         name=point.name,
         measured_reserved_bytes=point.reserved_bytes,

@@ -46,6 +46,7 @@ class MemoryFit(Record, kind="memory law"):
     overhead_bytes: Bytes  # reserved minus allocated: the median
     rows: Annotated[list[FittedRow], Meta(min_length=1)]
     knobs: list[Knob]
+    overhead_share: Number = 0.0  # or as a share of what is allocated, where it grows with it
     floor_bytes: Bytes | None = None  # allocated = max(floor, law), where there is one
     left_out: dict[str, str] = field(default_factory=dict)  # runs not used, and why
     notes: list[str] = field(default_factory=list)

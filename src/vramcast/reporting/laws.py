@@ -29,13 +29,17 @@ def calculator_of(
         return None
     sizes = [row.measured_reserved_bytes for row in found.rows]
     worst = max(found.rows, key=lambda row: abs(row.error_percent))
+    times = 1 + found.overhead_share
     return page.Calculator(
         title=title,
         caption=f"Computed from a law that was fitted to {page.count(len(sizes), 'size')}. "
         f"{_largest_error(worst.name, abs(worst.error_percent))}",
-        terms=[(found.coefficients[name], parse_term(text)) for name, text in found.terms.items()],
+        terms=[
+            (times * found.coefficients[name], parse_term(text))
+            for name, text in found.terms.items()
+        ],
         fixed={knob.name: knob.smallest for knob in found.knobs if knob not in moving},
-        floor_bytes=found.floor_bytes or 0,
+        floor_bytes=round(times * (found.floor_bytes or 0)),
         overhead_bytes=found.overhead_bytes,
         known_bytes=(min(sizes), max(sizes)),
         sliders=[_slider(knob, start) for knob in sorted(moving, key=lambda knob: knob.name)],
@@ -104,7 +108,7 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
             title=found.group or "all runs",
             verdict=page.Remark(f"allocated = {law}"),
             text=[
-                f"reserved = allocated + {page.size(found.overhead_bytes)} (median overhead)",
+                f"reserved = allocated + {_overhead(found)} (median overhead)",
                 f"errors of allocated, without the overhead: {_worst(found)}",
             ],
             parts=[
@@ -117,6 +121,12 @@ def of_fit(found: MemoryFit) -> list[page.Section]:
             made=f"Fitted to {runs} with {num_terms}.",
         )
     ]
+
+
+def _overhead(found: MemoryFit) -> str:
+    if share := found.overhead_share:
+        return f"{100 * share:.1f} % of it"
+    return page.size(found.overhead_bytes)
 
 
 def _worst(found: MemoryFit) -> str:

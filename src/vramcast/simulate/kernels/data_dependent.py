@@ -84,7 +84,7 @@ def draw_mask(x: Tensor) -> Tensor | None:
     values = known(x)
     if values is None and 0 < x.numel() <= LARGEST_DRAWN:
         values = _drawn_mask(x.numel(), num_nonzero(x)).to(x.dtype, copy=True).view(x.shape)
-        if x.dtype in (torch.bool, torch.uint8):
+        if x.dtype in (torch.bool, torch.uint8) or x.is_floating_point():
             set_known(x, values)
     return values
 
