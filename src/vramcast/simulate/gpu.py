@@ -41,6 +41,7 @@ class SimulatedGpu:
     was_asked: bool = False
     compiles: bool = True  # torch.compile does, unless the user has switched it off
     has_compiled: bool = False  # in this process
+    is_of_function: bool = True  # not of a program, which may build models one after the other
     num_devices: int = 1  # of the machine, as the program sees it
     num_processes: int = 1  # that the launch line or --world-size starts
     world_size: int = 1  # that the program has started torch.distributed with

@@ -94,6 +94,7 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
     session.gpu.memory = _live_memory(session, budget)
     session.gpu.attention.asked_for = tuple(request.get("attention_order", ()))
     session.gpu.compiles = request.get("compiles", True)
+    session.gpu.is_of_function = "line" not in request
     if "switches" in request:
         apply_switches(Switches(**request["switches"]))
     if "describe" in request:

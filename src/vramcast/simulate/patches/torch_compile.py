@@ -6,6 +6,7 @@ that waits for its first call.
 """
 
 import functools
+import gc
 import importlib.util
 import os
 import sys
@@ -92,7 +93,7 @@ def switched_off(gpu: SimulatedGpu) -> Iterator[None]:
 
 
 def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher: Patcher) -> Any:
-    patcher.gpu.has_compiled = True
+    is_first, patcher.gpu.has_compiled = not patcher.gpu.has_compiled, True
     folder = cache_folder() / FOLDER
     make_folder(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
@@ -106,5 +107,13 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
 
         skip_code(own.__code__)
     torch.nn.Module.__call__ = own  # type: ignore[method-assign]
+    # Later collections need not look at what the imports make. What a program has made until now
+    # may become garbage; what a function builds lives on.
+    may_freeze = is_first and patcher.gpu.is_of_function
+    if may_freeze:
+        gc.collect()
     with torch_dynamo.no_collections():
-        return compile_really(model, **options)
+        compiled = compile_really(model, **options)
+        if may_freeze:
+            gc.freeze()
+    return compiled
