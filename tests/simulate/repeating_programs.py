@@ -100,6 +100,27 @@ def of_passes_whose_input_grows_some_run_and_all_results_have_their_size() -> No
     )
 
 
+class _Padding(nn.Linear):
+    """As kernels do that want multiples of eight."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        more = -len(x) % 8
+        return super().forward(nn.functional.pad(x, (0, 0, 0, more)) if more else x)[: len(x)]
+
+
+def sizes_that_are_not_padded_do_not_begin_a_sample_anew() -> None:
+    lengths: list[int] = []
+    module = nn.Sequential(_Padding(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    module[1].forward = lambda x: lengths.append(len(x)) or nn.functional.gelu(x)
+    passes = SamePasses(SESSION.device, lambda _: None)
+    with torch.no_grad():
+        for length in range(1024, 1424 + FEWEST_GROWING):
+            x = torch.randn(length, 32, device="cuda")
+            assert passes.run(type(module).__call__, module, x).shape == (length, 8)
+    # five more for each of those whose length is a multiple of eight would be 60
+    assert len([length for length in lengths if length > 1030 + FEWEST_GROWING]) < 35
+
+
 def blocks_of_a_sample_between_the_growing_one_are_known_too() -> None:
     notes: set[str] = set()
     num_run: list[int] = []
