@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import vramcast
-from vramcast.forecast.timing.kernels import ATTENTION_RATES, kernel_time
+from vramcast.forecast.timing.kernels import ATTENTION_RATES, REDUCTION_INNER, kernel_time
 from vramcast.forecast.timing.pipeline import forecast_step, host_costs, period_seconds
 from vramcast.forecast.timing.rates import peak_flops, shipped
+from vramcast.forecast.timing.walks import WALK
 from vramcast.hardware.calibration.host import host_file
 from vramcast.hardware.gpus import GPUS, find_gpu
 from vramcast.records.calibration import HostSpeed
@@ -181,7 +182,10 @@ def test_a_score_of_attention_costs_more_than_its_products() -> None:
 def test_the_table_is_complete() -> None:
     rates = shipped()
     assert set(ACCESS_NAMES[1:]) <= set(rates.kernels)
-    assert all(len(values) in (2, 3, 4) and min(values) > 0 for values in rates.kernels.values())
+    assert all(min(values) > 0 for values in rates.kernels.values())
+    others = [v for n, v in rates.kernels.items() if n not in (WALK, REDUCTION_INNER)]
+    lengths = {2, 3, 4, 6}  # 6: of reductions of neighbours
+    assert {len(values) for values in others} == lengths and len(rates.kernels[WALK]) == 7
     assert {kind: len(values) for kind, values in rates.products.items()} == {
         **dict.fromkeys(("tensor", "tensor unaligned", "tensor even", "fp32"), 5),
         "vector": 3,

@@ -13,8 +13,15 @@ from vramcast.forecast.timing.convolutions import (
     least_seconds,
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
+from vramcast.forecast.timing.likeness import factor
 from vramcast.forecast.timing.rates import peak_flops
-from vramcast.forecast.timing.reductions import REDUCTIONS, reduction_seconds
+from vramcast.forecast.timing.reductions import (
+    REDUCTIONS,
+    inner_seconds,
+    is_inner,
+    reduction_seconds,
+)
+from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import (
@@ -47,7 +54,7 @@ SCORE_SECONDS = {
     "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
 }
 ATTENTION_RATES = 8  # of attention whose tiles are known
-REDUCTION_RATES, REDUCTION_ACROSS = 3, "reduction across"
+REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
 # Of the scores nll_loss reads one in a row, its gradient none. What is filled is an argument and a
@@ -72,6 +79,13 @@ class KernelTime(NamedTuple):
 
 
 def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    found = modelled_time(work, gpu, rates)
+    more = factor(work)
+    return KernelTime(more * found.seconds, more * found.compute_seconds)
+
+
+def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    """Without what is known of recorded kernels that are like it."""
     if not work.has_kernel or work.operator.startswith(COLLECTIVE):
         return KernelTime(0.0, 0.0)
     if crosses(work):
@@ -267,6 +281,14 @@ def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
 
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    if is_walk(work) and WALK in rates.kernels:
+        # what it computes takes at least as long as where it need not follow strides
+        whole = work._replace(access=PLAIN, sizes=(0, 0, 0, 0))
+        seconds = memory_seconds(whole, gpu, _own_rate(whole, rates) or rates.kernels["plain"])
+        return KernelTime(max(seconds, walk_seconds(work, gpu, rates.kernels[WALK])), 0.0)
+    if is_inner(work) and REDUCTION_INNER in rates.kernels:
+        own = rates.kernels.get(f"{work.operator} inner", rates.kernels[REDUCTION_INNER])
+        return KernelTime(inner_seconds(work, gpu, own), 0.0)
     known = _own_rate(work, rates)
     slower = 1.0 if known or work.is_known else CUSTOM_SLOWER
     known = known or rates.kernels[ACCESS_NAMES[work.access]]

@@ -15,9 +15,12 @@ _NAMES = ("sum", "mean", "prod", "amax", "amin", "any", "all", "linalg_vector_no
 REDUCTIONS = frozenset(f"aten::{name}" for name in _NAMES)
 THREADS, WARP, OF_MULTIPROCESSOR = 512, 32, 2048
 FEWEST_VALUES, MOST_VALUES = 16, 256  # of a thread
+WHOLE_IN_VECTORS = 128
 AT_ONCE = 4  # reads of a thread that do not wait for each other
 # Recorded: by how much reads of sums take longer where the last block has less than its full width.
 RAGGED = 1.85
+# Recorded: by how much a read takes longer whose place must be found first.
+PLACED = 4.0
 
 
 def reduction_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
@@ -25,7 +28,7 @@ def reduction_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> f
     moved = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     results = work.sizes[3]
     item_bytes = 2 if work.precision in ("bf16", "fp16") else 4
-    rows = max(1, round(work.num_bytes / item_bytes / results) - 1)
+    rows = work.sizes[1] or max(1, round(work.num_bytes / item_bytes / results) - 1)
     return fixed + moved + read_seconds * num_reads(rows, results, gpu.num_multiprocessors)
 
 
@@ -46,6 +49,46 @@ def num_reads(rows: int, results: int, num_multiprocessors: int) -> float:
     shares = max(shares, math.ceil(values / MOST_VALUES))
     of_sums = shares / height * (RAGGED if results % (width * at_once) else 1.0)
     return values / shares / AT_ONCE + of_sums
+
+
+def is_inner(work: OperatorWork) -> bool:
+    """native/work.h: what makes a result lies beside each other, and is counted."""
+    return work.operator in REDUCTIONS and not work.sizes[0] and work.sizes[1] > 0
+
+
+def inner_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
+    """Where not all of a result's lie beside each other, the place of each is divided out of its
+    number, as in walks.py."""
+    fixed, of_bandwidth, block_seconds, read_seconds, place_seconds, share_seconds = known
+    _, length, run, results = work.sizes
+    moved = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    placed = length * results * place_seconds if run < length else 0.0
+    read_seconds *= PLACED if run < length else 1.0
+    rounds, reads, shares = rounds_and_reads(length, run, results, gpu.num_multiprocessors)
+    seconds = max(moved, placed, rounds * (block_seconds + reads * read_seconds))
+    return fixed + seconds + math.log2(shares) * share_seconds
+
+
+def rounds_and_reads(
+    length: int, run: int, results: int, num_multiprocessors: int
+) -> tuple[float, int, int]:
+    """Of blocks one after the other, of reads in the thread that has most, and blocks that share a
+    result."""
+    is_whole = results == 1 and run > WHOLE_IN_VECTORS
+    most, across = THREADS, run // AT_ONCE if is_whole else run
+    width, height = (_power_of_2(min(n, most)) for n in (across, results))
+    height = min(height, most // min(width, WARP))
+    width = min(width, most // height)
+    values, outputs = length / width, height
+    if is_split := values >= min(height * FEWEST_VALUES, MOST_VALUES):
+        values, outputs = values / height, 1
+    blocks, shares = math.ceil(results / outputs), 1
+    resident = num_multiprocessors * (OF_MULTIPROCESSOR // (width * height))
+    if is_split and values >= MOST_VALUES and blocks <= resident:
+        shares = min(math.ceil(resident / blocks), math.ceil(values / FEWEST_VALUES))
+        shares = max(shares, math.ceil(values / MOST_VALUES))
+        values, blocks = values / shares, blocks * shares
+    return max(1.0, blocks / resident), math.ceil(values / AT_ONCE), shares
 
 
 def _power_of_2(number: int) -> int:

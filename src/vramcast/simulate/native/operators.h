@@ -82,6 +82,7 @@ struct Operator {
   size_t picked_result = 1;  // which result says what was picked
   bool keeps_order = false;  // what was the largest of a row still is
   bool wants_mask = false;   // of booleans, as its second argument
+  bool masks = false;        // where a tensor of booleans says
   bool leaves_out = false;   // writes a number where a mask is true, so nothing is picked there
   bool pointwise = false;
   bool moves = false;  // its result has only elements of its arguments
@@ -238,6 +239,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.ranks = ranking_names.count(full_name) > 0;
   result.keeps_order = order_keeping_names.count(full_name) > 0;
   result.wants_mask = full_name.rfind("aten::masked_fill", 0) == 0;
+  result.masks = full_name == "aten::where" || full_name.rfind("aten::masked_fill", 0) == 0;
   result.leaves_out = name == "aten::masked_fill.Scalar" || name == "aten::masked_fill_.Scalar";
   result.gives_shares = share_names.count(full_name) > 0;
   result.clamps = full_name == "aten::clamp" && overload.empty();

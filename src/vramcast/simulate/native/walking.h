@@ -9,12 +9,16 @@
 
 namespace vramcast {
 
+static constexpr int64_t sector_bytes = 32;
+
 struct Walk {
   int64_t elements = 1;
   int64_t dims = 0;   // that cannot be joined
-  int64_t apart = 0;  // tensors whose neighbours lie apart in memory
+  bool leaps = false;  // some tensor's neighbours are not neighbours in memory
+  int64_t apart = 0;   // tensors of which they are not even in one sector of the cache
+  int64_t reach = 0;  // elements until such a tensor's next one in memory is read
 
-  bool in_vectors() const { return dims <= 1 && !apart; }
+  bool in_vectors() const { return dims <= 1 && !leaps; }
 };
 
 // 0 where it is the same element for the whole dimension of one with `dims` dimensions
@@ -40,8 +44,18 @@ static Walk walk_through(const c10::TensorImpl* written,
       const auto inner = stride_in(tensor, order[i - 1], dims) * written->sizes()[order[i - 1]];
       return stride_in(tensor, order[i], dims) == inner;
     });
-  for (const auto* tensor : tensors)
-    walk.apart += !order.empty() && stride_in(tensor, order[0], dims) > 1;
+  for (const auto* tensor : tensors) {
+    const auto stride = order.empty() ? 0 : stride_in(tensor, order[0], dims);
+    walk.leaps = walk.leaps || stride > 1;
+    if (stride * static_cast<int64_t>(tensor->itemsize()) < sector_bytes) continue;
+    ++walk.apart;
+    int64_t before = 1;
+    for (const auto dim : order) {
+      if (stride_in(tensor, dim, dims) == 1) break;
+      before *= written->sizes()[dim];
+    }
+    walk.reach = std::max(walk.reach, before);
+  }
   return walk;
 }
 

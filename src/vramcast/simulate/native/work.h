@@ -17,7 +17,8 @@ struct Work {
   double num_bytes;  // read and written
   // products and attention: batch, rows, columns, inner size; lists of tensors: how many; others:
   // whether units lie across each other in memory [0], and how many [3]; additions [1] to places
-  // [2] that threads share; pointwise ones that follow strides: as note_walk says
+  // [2] that threads share; reductions: how many make a result [1], neighbours among them [2];
+  // pointwise ones that follow strides: as note_walk says
   int64_t sizes[4];
   int32_t operator_name;  // -1 where a step begins
   int32_t dtype;          // of the first floating-point argument, or -1
@@ -128,16 +129,18 @@ static void describe_product(const Operator& info, c10::ArrayRef<IValue> argumen
 
 // The access of an operator, from all its tensors of more than one element.
 struct AccessOf {
-  const c10::TensorImpl* first = nullptr;
+  const c10::TensorImpl *first = nullptr, *read = nullptr;
   Access access = plain;
-  bool converts = false;
+  bool converts = false, casts = false;  // casts: what it reads has several types
   std::vector<const c10::TensorImpl*> tensors;
 
-  void look(const at::Tensor& tensor) {
+  void look(const at::Tensor& tensor, bool is_read = true) {
     if (!tensor.is_cuda() || tensor.numel() <= 1) return;
     tensors.push_back(tensor.unsafeGetTensorImpl());
     if (!first) first = tensors[0];
     converts = converts || tensor.dtype() != first->dtype();
+    if (is_read && !read) read = tensors.back();
+    casts = casts || (is_read && tensor.dtype() != read->dtype());
     if (access == plain && converts) access = converting;
     if (tensor.sizes() != first->sizes() || tensor.strides() != first->strides() ||
         !tensor.is_non_overlapping_and_dense())
@@ -145,16 +148,19 @@ struct AccessOf {
   }
 };
 
-// What follows strides, or only seems to: sizes[1] has the elements, [2] the dimensions that cannot
-// be joined, and 16 more for each tensor whose neighbours lie apart.
+// What follows strides, or only seems to: sizes[0] is -1, [1] has the elements, [2] the dimensions
+// that cannot be joined, 16 more for each tensor whose neighbours lie apart and 256 more where
+// types are cast; [3] how far apart in time such neighbours are read.
 static void note_walk(const AccessOf& access, const at::Tensor& written, Work& work) {
   if (access.access != strided || !written.defined() || !written.is_cuda()) return;
   const auto walk = walk_through(written.unsafeGetTensorImpl(), access.tensors);
   if (walk.in_vectors()) {
     work.access = access.converts ? converting : plain;
   } else {
+    work.sizes[0] = -1;
     work.sizes[1] = walk.elements;
-    work.sizes[2] = walk.dims + 16 * walk.apart;
+    work.sizes[2] = walk.dims + 16 * walk.apart + 256 * access.casts;
+    work.sizes[3] = walk.reach;
   }
 }
 
@@ -192,6 +198,21 @@ static void count_named(const Operator& info, c10::ArrayRef<IValue> arguments, i
   if (info.adds_up) work.sizes[1] = most, work.sizes[2] = tensor.numel();
 }
 
+// How many elements that lie beside each other are in those dimensions; none given: in all.
+static int64_t neighbours_in(const at::Tensor& tensor, const std::vector<int64_t>& dims) {
+  std::vector<bool> is_in(tensor.dim(), dims.empty());
+  for (const auto dim : dims) is_in[dim < 0 ? dim + tensor.dim() : dim] = true;
+  int64_t run = 1;
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (int64_t dim = 0; dim < tensor.dim() && !grows; ++dim) {
+      grows = is_in[dim] && tensor.size(dim) > 1 && tensor.stride(dim) == run;
+      if (grows) run *= tensor.size(dim);
+    }
+  }
+  return run;
+}
+
 // Rows, channels or results that a kernel goes through side by side.
 static void count_units(const Operator& info, c10::ArrayRef<IValue> arguments, Work& work) {
   if (info.units_dimension >= 0) {
@@ -218,6 +239,10 @@ static void count_units(const Operator& info, c10::ArrayRef<IValue> arguments, W
   }
   work.sizes[0] = takes_inner ? 0 : 1;
   work.sizes[3] = tensor.numel() / std::max<int64_t>(1, along);
+  if (info.reduction) {
+    work.sizes[1] = along;
+    work.sizes[2] = neighbours_in(tensor, dims);
+  }
 }
 
 // Of the larger of the two; where channels are neighbours in memory, the kernel is another.
@@ -255,6 +280,13 @@ static bool joins_in_vectors(c10::ArrayRef<IValue> arguments) {
   return true;
 }
 
+// sizes[1]: elements, [2]: dimensions
+static void note_joined(c10::ArrayRef<IValue> arguments, const at::Tensor& joined, Work& work) {
+  work.access = joins_in_vectors(arguments) ? plain : strided;
+  work.sizes[1] = joined.numel();
+  work.sizes[2] = joined.dim();
+}
+
 static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
                       const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
@@ -270,7 +302,8 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
     const bool is_whole = whole && (tensor.is_same(*whole) || (copies && is_result));
     if (!is_whole || copies) work.num_bytes += moved_bytes(tensor);
     if (!is_whole) most = std::max(most, tensor.numel());
-    access.look(tensor);
+    // a mask is no number that would be cast
+    access.look(tensor, !is_result && !(info.masks && tensor.scalar_type() == at::kBool));
     if (work.dtype < 0 && tensor.is_floating_point())
       work.dtype = static_cast<int32_t>(tensor.scalar_type());
   };
@@ -286,7 +319,7 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   if (info.pointwise && !results.empty() && results[0].isTensor())
     note_walk(access, results[0].toTensor(), work);
   if (info.joins && arguments.size() > 1 && arguments[0].isTensorList())
-    work.access = joins_in_vectors(arguments) ? plain : strided;
+    note_joined(arguments, results[0].toTensor(), work);
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
   if (info.is_gemm) describe_product(info, arguments, work);

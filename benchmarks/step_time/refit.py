@@ -1,0 +1,169 @@
+"""Fits what strides.py recorded, beside fit.py: pointwise operators that follow strides, reductions
+of neighbours, and what kernels of an operator took beside what its model says (likeness.py).
+
+    python benchmarks/step_time/refit.py [--hold-out]
+
+With --hold-out every fifth kernel is left out of all three, and the errors on those are told, with
+those of the rates before. Else it writes src/vramcast/forecast/timing/tables. It needs seconds.
+An operator has a table of likeness only where that makes the errors of those left out smaller.
+Single products have none, as steps that were not fitted to got no better with one, and reductions
+across rows have none, whose model is reductions.py's.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from scipy import linalg
+from scipy.optimize import least_squares
+from steps import HERE, read_kernels
+
+from vramcast.forecast.timing.convolutions import is_convolution
+from vramcast.forecast.timing.kernels import (
+    PRODUCTS,
+    REDUCTION_INNER,
+    modelled_time,
+)
+from vramcast.forecast.timing.likeness import TABLE as TABLE_OF_LIKENESS
+from vramcast.forecast.timing.likeness import features, likeness, name_of
+from vramcast.forecast.timing.rates import TABLE, shipped
+from vramcast.forecast.timing.reductions import REDUCTIONS, inner_seconds, is_inner
+from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
+from vramcast.hardware.gpus import Gpu, find_gpu
+from vramcast.records.calibration import Rates
+from vramcast.tracing.work import GENERATED, OperatorWork
+
+Kernels = list[tuple[OperatorWork, float]]
+Model = Callable[[OperatorWork, Gpu, Sequence[float]], float]
+TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
+H200 = find_gpu("h200")
+RECORDED = ("families_kernels.jsonl.gz", "mixed_kernels.jsonl.gz")
+BEFORE = (
+    *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
+    *("newest_kernels.jsonl.gz", "larger_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
+)
+# What was simulated before it had its sizes.
+COUNTED_ANEW = ("aten::cat", "aten::copy_", "aten::index", "aten::_index_put", "aten::gather")
+START_OF_WALK = (2e-6, 0.85, 2.3e-12, 2e-13, 1.5e-12, 4e-12, 0.8)
+START_OF_INNER = (2e-6, 0.8, 2e-6, 2e-7, 2e-12, 1e-6)
+NOISE = 0.03  # variance of a recorded logarithm
+FEWEST = 40
+BETTER = 0.9
+USUAL_SECONDS, LONGEST = 2e-5, 2e-3
+
+
+def recorded(names: Sequence[str]) -> Kernels:
+    return [(w, s) for name in names if (HERE / name).exists() for w, s, _ in read_kernels(name)]
+
+
+def fit(chosen: Kernels, seconds_of: Model, start: Sequence[float]) -> list[float]:
+    """Long kernels count more."""
+    seconds = np.array([s for _, s in chosen])
+    weights = np.clip(np.sqrt(seconds / USUAL_SECONDS), 0.3, 2.0)
+
+    def errors(x: np.ndarray) -> np.ndarray:
+        known = np.exp(x).tolist()
+        return weights * np.log([seconds_of(w, H200, known) for w, _ in chosen] / seconds)
+
+    found = least_squares(errors, np.log(start), loss="soft_l1", f_scale=0.1)
+    return [float(f"{value:.4g}") for value in np.exp(found.x)]
+
+
+def fitted(kernels: Kernels, rates: Rates) -> Rates:
+    inner: dict[str, Kernels] = defaultdict(list)
+    for kernel in kernels:
+        if is_inner(kernel[0]):
+            inner[f"{kernel[0].operator} inner"].append(kernel)
+            inner[REDUCTION_INNER].append(kernel)
+    more = {WALK: fit([k for k in kernels if is_walk(k[0])], walk_seconds, START_OF_WALK)}
+    for name, chosen in inner.items():
+        if len(chosen) >= FEWEST:
+            more[name] = fit(chosen, inner_seconds, START_OF_INNER)
+    return replace(rates, kernels={**rates.kernels, **more})
+
+
+def left_by(kernels: Kernels, rates: Rates) -> np.ndarray:
+    return np.array([math.log(s / modelled_time(w, H200, rates).seconds) for w, s in kernels])
+
+
+def weights_of(places: np.ndarray, left: np.ndarray) -> np.ndarray:
+    matrix = likeness(places, places)
+    matrix[np.diag_indices(len(matrix))] += NOISE
+    return linalg.solve(matrix, left, assume_a="pos", overwrite_a=True)
+
+
+def errors_of(left: np.ndarray, seconds: np.ndarray) -> float:
+    return float(np.average(np.abs(np.expm1(left)), weights=np.minimum(seconds, LONGEST)))
+
+
+def by_operator(kernels: Kernels) -> dict[str, Kernels]:
+    found: dict[str, Kernels] = defaultdict(list)
+    for kernel in kernels:
+        work = kernel[0]
+        is_other = is_convolution(work) or GENERATED in work.operator or is_walk(work)
+        is_other = is_other or (work.operator in PRODUCTS and work.sizes[0] == 1)
+        is_other = is_other or (work.operator in REDUCTIONS and not is_inner(work))
+        if not is_other and work.has_kernel and work.operator.startswith("aten::"):
+            found[name_of(work)].append(kernel)
+    return {name: chosen for name, chosen in found.items() if len(chosen) >= FEWEST}
+
+
+def table_of(kernels: Kernels, rates: Rates) -> dict[str, np.ndarray]:
+    table: dict[str, np.ndarray] = {}
+    for name, chosen in sorted(by_operator(kernels).items()):
+        places = np.array([features(w) for w, _ in chosen])
+        seconds = np.array([s for _, s in chosen])
+        left = np.clip(left_by(chosen, rates), -1.5, 1.5)
+        part = np.random.RandomState(0).permutation(len(chosen)) % 5
+        guessed = np.zeros(len(chosen))
+        for number in range(5):
+            out = part == number
+            weights = weights_of(places[~out], left[~out])
+            guessed[out] = likeness(places[out], places[~out]) @ weights
+        before, after = errors_of(-left, seconds), errors_of(guessed - left, seconds)
+        is_better = after < BETTER * before
+        median = (100 * np.median(np.abs(np.expm1(e))) for e in (-left, guessed - left))
+        print(
+            f"{name:55s} {len(chosen):5d} left out: by time {100 * before:5.1f} -> "
+            f"{100 * after:5.1f} %, median {next(median):5.1f} -> {next(median):5.1f} %"
+            + ("" if is_better else "  not used")
+        )
+        if is_better:
+            table[f"{name} places"] = places.astype(np.float16)
+            table[f"{name} weights"] = weights_of(places, left).astype(np.float32)
+    return table
+
+
+def tell(what: str, kernels: Kernels, rates: Rates) -> None:
+    errors = [abs(modelled_time(w, H200, rates).seconds / s - 1) for w, s in kernels]
+    if errors:
+        median, most = (100 * np.quantile(errors, share) for share in (0.5, 0.9))
+        print(f"{what}, {len(errors)}: median {median:.1f} %, 90 % within {most:.0f} %")
+
+
+def main() -> None:
+    kernels, before = recorded(RECORDED), shipped()
+    if sys.argv[1:] == ["--hold-out"]:
+        chosen = [k for number, k in enumerate(kernels) if number % 5]
+        out = [k for number, k in enumerate(kernels) if not number % 5]
+        rates = fitted(chosen, before)
+        for what, which in (("walks", is_walk), ("reductions of neighbours", is_inner)):
+            these = [k for k in out if which(k[0])]
+            tell(f"{what}, left out, before", these, before)
+            tell(f"{what}, left out", these, rates)
+        return
+    rates = fitted(kernels, before)
+    (TABLES / TABLE).write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
+    older = [k for k in recorded(BEFORE) if not k[0].operator.startswith(COUNTED_ANEW)]
+    table = table_of(kernels + older, rates)
+    np.savez_compressed(TABLES / TABLE_OF_LIKENESS, **table)
+
+
+if __name__ == "__main__":
+    main()
