@@ -22,13 +22,14 @@ from steps import read_kernels
 from vramcast.forecast.timing.convolutions import (
     COMMON,
     FIXED_SECONDS,
+    LIKE,
     directions_of,
     features,
     is_convolution,
     kind_of,
     least_seconds,
-    likeness,
 )
+from vramcast.forecast.timing.likeness import likeness
 from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import TF32, Convolution, OperatorWork
 
@@ -106,7 +107,7 @@ def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def around(inputs: np.ndarray, left: np.ndarray) -> np.ndarray:
     """How much each counts for those that are like it."""
     places = inputs[:, COMMON:]
-    matrix = likeness(places, places)
+    matrix = likeness(places, places, LIKE)
     matrix[np.diag_indices(len(matrix))] += NOISE
     return linalg.solve(matrix, left, assume_a="pos", overwrite_a=True)
 
@@ -136,7 +137,7 @@ def fit_convolutions() -> tuple[dict[str, list[float]], dict[str, np.ndarray], f
         found = solve(inputs[~outside], wanted[~outside])
         left = wanted - inputs @ found
         weights = around(inputs[~outside], left[~outside])
-        near = likeness(inputs[outside, COMMON:], inputs[~outside, COMMON:])
+        near = likeness(inputs[outside, COMMON:], inputs[~outside, COMMON:], LIKE)
         wrong = near @ weights - left[outside]
         for (network, *_), error in zip(compress(chosen, outside), wrong, strict=True):
             errors[network].append(error)

@@ -30,8 +30,8 @@ from vramcast.forecast.timing.kernels import (
     REDUCTION_INNER,
     modelled_time,
 )
+from vramcast.forecast.timing.likeness import LIKE, features, likeness, name_of
 from vramcast.forecast.timing.likeness import TABLE as TABLE_OF_LIKENESS
-from vramcast.forecast.timing.likeness import features, likeness, name_of
 from vramcast.forecast.timing.rates import TABLE, shipped
 from vramcast.forecast.timing.reductions import REDUCTIONS, inner_seconds, is_inner
 from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
@@ -93,7 +93,7 @@ def left_by(kernels: Kernels, rates: Rates) -> np.ndarray:
 
 
 def weights_of(places: np.ndarray, left: np.ndarray) -> np.ndarray:
-    matrix = likeness(places, places)
+    matrix = likeness(places, places, LIKE)
     matrix[np.diag_indices(len(matrix))] += NOISE
     return linalg.solve(matrix, left, assume_a="pos", overwrite_a=True)
 
@@ -125,7 +125,7 @@ def table_of(kernels: Kernels, rates: Rates) -> dict[str, np.ndarray]:
         for number in range(5):
             out = part == number
             weights = weights_of(places[~out], left[~out])
-            guessed[out] = likeness(places[out], places[~out]) @ weights
+            guessed[out] = likeness(places[out], places[~out], LIKE) @ weights
         before, after = errors_of(-left, seconds), errors_of(guessed - left, seconds)
         is_better = after < BETTER * before
         median = (100 * np.median(np.abs(np.expm1(e))) for e in (-left, guessed - left))

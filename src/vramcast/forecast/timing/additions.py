@@ -1,6 +1,6 @@
 """Seconds of additions to places that threads share, made from benchmarks/step_time/atomics.jsonl.
 
-The cache takes those of a warp to a sector of 32 bytes in as many passes as one of its places has.
+A warp's to a sector of 32 bytes take as many passes as one of its places has.
 """
 
 import math

@@ -1,18 +1,15 @@
 """Seconds of a convolution: what arithmetic and bytes take at least, times a factor.
 
-cuDNN's choice among its kernels is not published. The factor's logarithm is a sum over features and
-over recorded convolutions by how like they are: a Gaussian process.
+cuDNN's choice is not published. The factor's logarithm is a sum over features and, as of
+likeness.py, over recorded convolutions.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib import resources
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from vramcast.forecast.timing.likeness import likeness, table
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import Convolution, OperatorWork
@@ -44,8 +41,8 @@ def convolution_seconds(
         name = f"{direction} {kind_of(sizes)}"
         low, high, *coefficients = polynomials[name]
         logarithm = values @ coefficients
-        places, weights = (_recorded()[f"{name} {what}"] for what in ("places", "weights"))
-        logarithm += likeness(values[None, COMMON:], places)[0] @ weights
+        places, weights = (table(TABLE)[f"{name} {what}"] for what in ("places", "weights"))
+        logarithm += likeness(values[None, COMMON:], places, LIKE)[0] @ weights
         seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, float(logarithm))))
     return seconds / (at_once(sizes, work, gpu) if directions == ["forward"] else 1)
 
@@ -62,18 +59,6 @@ def at_once(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> int:
 def groups_of(sizes: Convolution, work: OperatorWork) -> float:
     of_group = 2.0 * sizes.positions * sizes.filters * sizes.channels * sizes.kernel
     return max(1.0, work.flops / (of_group * len(directions_of(sizes))))
-
-
-@cache
-def _recorded() -> Mapping[str, Any]:
-    with resources.files("vramcast.forecast.timing").joinpath("tables", TABLE).open("rb") as file:
-        return {name: values.astype(float) for name, values in np.load(file).items()}
-
-
-def likeness(these: NDArray[Any], those: NDArray[Any]) -> NDArray[Any]:
-    squares = (these**2).sum(1)[:, None] + (those**2).sum(1) - 2 * these @ those.T
-    found: NDArray[Any] = np.exp(-np.sqrt(np.maximum(squares, 0)) / LIKE)
-    return found
 
 
 def directions_of(sizes: Convolution) -> list[str]:

@@ -34,7 +34,7 @@ from vramcast.tracing.work import (
 )
 
 TILE = 64
-# Into how many parts the inner dimension may be cut to occupy more multiprocessors.
+# Parts of the inner dimension.
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 SHORTEST_SPLIT = 256
 _PRODUCTS = (
@@ -46,7 +46,7 @@ VECTOR = "vector"  # a product with one row, column or inner element needs no ti
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 # Recorded: how much longer a read takes that misses the cache, and from which multiple on all do.
 MISSED, CACHED = 1.15, 1.5
-# Of the bandwidth: small operators of elements find what they read in the cache.
+# Of the bandwidth: small operators read from the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
 # Recorded: of a score that may be dropped, and of one that is masked.
 SCORE_SECONDS = {
@@ -66,15 +66,14 @@ OF_BYTES = {
 }
 
 
-# EmbeddingBag.cu sums rows as an embedding does.
 ALIKE = {"aten::_embedding_bag_dense_backward": "aten::embedding_dense_backward"}
-# A kernel that is not torch's own does more than go through its bytes once.
+# A kernel by hand does more than go through its bytes once.
 CUSTOM_SLOWER = 1.35
 
 
 class KernelTime(NamedTuple):
     seconds: float
-    # What the arithmetic alone would take; beyond half of the time, the kernel is bound by it.
+    # Of arithmetic alone.
     compute_seconds: float
 
 
@@ -85,7 +84,6 @@ def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 
 def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    """Without what is known of recorded kernels that are like it."""
     if not work.has_kernel or work.operator.startswith(COLLECTIVE):
         return KernelTime(0.0, 0.0)
     if crosses(work):
@@ -140,17 +138,13 @@ def product_kind(work: OperatorWork) -> str:
 
 
 def vector_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
-    """Of a batch each costs, however short the vectors are."""
     fixed, of_bandwidth, each = known
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     return KernelTime(fixed + max(memory, work.sizes[0] * each), 0.0)
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
-    """Every multiprocessor takes tile after tile; the last round is as long as a full one.
-
-    `prologue` is a tile's start, in inner steps.
-    """
+    """Tile after tile; the last round is a full one. `prologue`: a start, in inner steps."""
     fixed, of_peak, of_bandwidth, split_seconds, prologue = known
     batch, rows, columns, inner = work.sizes
     tiles = batch * math.ceil(rows / TILE) * math.ceil(columns / TILE)
@@ -167,8 +161,7 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
 
 
 def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:
-    """In whole tiles, however short the sequences; few blocks leave most of the GPU idle. The
-    exponential of a score takes as long as some columns more."""
+    """In whole tiles. The exponential of a score takes as long as some columns more."""
     fixed, of_peak, of_bandwidth, each, columns, *tile = known
     flops, blocks = attention_in_tiles(work, columns, *map(int, tile))
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
@@ -260,8 +253,7 @@ def is_reduction_across(work: OperatorWork) -> bool:
 
 
 def _units(work: OperatorWork, gpu: Gpu) -> int:
-    """layer_norm_kernel.cu: one block sums the weight's gradient for 32 columns. Only of very many
-    rows with few columns it has a share."""
+    """layer_norm_kernel.cu: a block for 32 columns, of very many rows several."""
     rows = work.sizes[3]
     if work.operator not in NORMS_BACKWARD or rows <= MANY_ROWS:
         return rows
@@ -271,7 +263,7 @@ def _units(work: OperatorWork, gpu: Gpu) -> int:
 
 
 def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
-    """Normalization.cuh: a channel has 512 threads, in rows as wide as its positions."""
+    """Normalization.cuh: 512 threads of a channel, in rows."""
     is_across, samples, positions, _ = work.sizes
     if "batch_norm" not in work.operator or is_across:
         return work.num_bytes / units
@@ -282,7 +274,7 @@ def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if is_walk(work) and WALK in rates.kernels:
-        # what it computes takes at least as long as where it need not follow strides
+        # its arithmetic takes as long as in vectors
         whole = work._replace(access=PLAIN, sizes=(0, 0, 0, 0))
         seconds = memory_seconds(whole, gpu, _own_rate(whole, rates) or rates.kernels["plain"])
         return KernelTime(max(seconds, walk_seconds(work, gpu, rates.kernels[WALK])), 0.0)
@@ -296,7 +288,7 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 
 def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """By its bytes, but many units cost each, and few leave most of the GPU idle."""
+    """By its bytes; many units cost each."""
     if is_reduction_across(work) and len(known) == REDUCTION_RATES:
         return reduction_seconds(work, gpu, known)
     fixed, of_bandwidth, *of_units = known

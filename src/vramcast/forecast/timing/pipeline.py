@@ -108,7 +108,7 @@ def num_evaluations(works: Works) -> int:
 
 
 def _sum(numbers: NDArray[np.float64]) -> float:
-    """In Python's order, which numpy's own sum has not."""
+    """In Python's order."""
     return float(numbers.cumsum()[-1]) if len(numbers) else 0.0
 
 
@@ -121,8 +121,7 @@ def device_factor_of(
 ) -> float:
     """By how much the GPU's time may be longer or shorter.
 
-    Errors of kernels of one operator are alike, those of different operators are not. Those of
-    kernels that torch.compile has written are: one rate is assumed for all.
+    Errors of kernels of one operator are alike, and those of kernels that torch.compile writes.
     """
     sums = np.bincount(works.codes, kernel_seconds, len(works.distinct)).tolist()
     total = sum(sums) or 1.0
@@ -150,7 +149,7 @@ def period_seconds(
 ) -> float:
     """From the end of one step to the end of the next, once both sides have found their pace.
 
-    `costs` are the host's. The factors make one side slower than known, or faster.
+    `costs` are the host's.
     """
     waiting = works.each(waits).astype(bool)
     reals = rates.host["latency"], rates.host["gap"], rates.host["wait"]
@@ -185,8 +184,7 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
 
 
 def waits(work: OperatorWork) -> bool:
-    """Copies from and to the host too, but those of pinned memory that are not to block, and masks
-    as indices, which decide a shape."""
+    """Copies from and to the host too, unless pinned and not to block, and masks as indices."""
     is_masked = work.operator in MASKED and work.sizes[1] > 0
     return work.operator in WAITS or is_masked or crosses(work) and not work.sizes[2]
 

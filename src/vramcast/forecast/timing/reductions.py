@@ -1,8 +1,7 @@
 """Seconds of a reduction whose results are neighbours in memory, as the gradient of a bias is.
 
-Which threads sum what is torch's choice (ATen/native/cuda/Reduce.cuh, setReduceConfig). What takes
-time is reads that follow each other: each thread's own, then those of the block that adds up the
-sums of all others.
+Threads are torch's choice (Reduce.cuh, setReduceConfig). Time is reads that follow each other: each
+thread's own, then of the block that adds up all sums.
 """
 
 import math
@@ -17,9 +16,9 @@ THREADS, WARP, OF_MULTIPROCESSOR = 512, 32, 2048
 FEWEST_VALUES, MOST_VALUES = 16, 256  # of a thread
 WHOLE_IN_VECTORS = 128
 AT_ONCE = 4  # reads of a thread that do not wait for each other
-# Recorded: by how much reads of sums take longer where the last block has less than its full width.
+# Recorded: reads of sums where the last block is not full.
 RAGGED = 1.85
-# Recorded: by how much a read takes longer whose place must be found first.
+# Recorded: a read whose place must be found first.
 PLACED = 4.0
 
 
@@ -35,30 +34,35 @@ def reduction_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> f
 def num_reads(rows: int, results: int, num_multiprocessors: int) -> float:
     """One after the other, of the thread that has most."""
     at_once = next(size for size in (4, 2, 1) if results % size == 0)
-    most = THREADS // at_once
-    width, height = (_power_of_2(min(n, most)) for n in (results // at_once, rows))
-    height = min(height, most // min(width, WARP))
-    width = min(width, most // height)
+    width, height = _block(results // at_once, rows, THREADS // at_once)
     if rows < min(height * FEWEST_VALUES, MOST_VALUES):
         return rows / AT_ONCE
     values, blocks = rows / height, math.ceil(results / (width * at_once))
     resident = num_multiprocessors * (OF_MULTIPROCESSOR // (width * height))
     if values < MOST_VALUES or blocks > resident:
         return values / AT_ONCE
-    shares = min(math.ceil(resident / blocks), math.ceil(values / FEWEST_VALUES))
-    shares = max(shares, math.ceil(values / MOST_VALUES))
+    shares = _shares(values, resident / blocks)
     of_sums = shares / height * (RAGGED if results % (width * at_once) else 1.0)
     return values / shares / AT_ONCE + of_sums
 
 
+def _block(across: int, down: int, most: int) -> tuple[int, int]:
+    width, height = (_power_of_2(min(n, most)) for n in (across, down))
+    height = min(height, most // min(width, WARP))
+    return min(width, most // height), height
+
+
+def _shares(values: float, free: float) -> int:
+    shares = min(math.ceil(free), math.ceil(values / FEWEST_VALUES))
+    return max(shares, math.ceil(values / MOST_VALUES))
+
+
 def is_inner(work: OperatorWork) -> bool:
-    """native/work.h: what makes a result lies beside each other, and is counted."""
     return work.operator in REDUCTIONS and not work.sizes[0] and work.sizes[1] > 0
 
 
 def inner_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """Where not all of a result's lie beside each other, the place of each is divided out of its
-    number, as in walks.py."""
+    """Where not all of a result's lie beside each other, places are found as in walks.py."""
     fixed, of_bandwidth, block_seconds, read_seconds, place_seconds, share_seconds = known
     _, length, run, results = work.sizes
     moved = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
@@ -72,23 +76,17 @@ def inner_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float
 def rounds_and_reads(
     length: int, run: int, results: int, num_multiprocessors: int
 ) -> tuple[float, int, int]:
-    """Of blocks one after the other, of reads in the thread that has most, and blocks that share a
-    result."""
+    """Of blocks, reads in the thread that has most, and blocks that share a result."""
     is_whole = results == 1 and run > WHOLE_IN_VECTORS
-    most, across = THREADS, run // AT_ONCE if is_whole else run
-    width, height = (_power_of_2(min(n, most)) for n in (across, results))
-    height = min(height, most // min(width, WARP))
-    width = min(width, most // height)
-    values, outputs = length / width, height
+    width, height = _block(run // AT_ONCE if is_whole else run, results, THREADS)
+    values, outputs, shares = length / width, height, 1
     if is_split := values >= min(height * FEWEST_VALUES, MOST_VALUES):
         values, outputs = values / height, 1
-    blocks, shares = math.ceil(results / outputs), 1
+    blocks = math.ceil(results / outputs)
     resident = num_multiprocessors * (OF_MULTIPROCESSOR // (width * height))
     if is_split and values >= MOST_VALUES and blocks <= resident:
-        shares = min(math.ceil(resident / blocks), math.ceil(values / FEWEST_VALUES))
-        shares = max(shares, math.ceil(values / MOST_VALUES))
-        values, blocks = values / shares, blocks * shares
-    return max(1.0, blocks / resident), math.ceil(values / AT_ONCE), shares
+        shares = _shares(values, resident / blocks)
+    return max(1.0, blocks * shares / resident), math.ceil(values / shares / AT_ONCE), shares
 
 
 def _power_of_2(number: int) -> int:
