@@ -16,7 +16,6 @@ WAIT = "vramcast::wait"  # one stream waits for another: sizes are that stream, 
 BASE_MICROSECONDS = (6.6, 14.0, 8.4)
 OF_BANDWIDTH = (0.5, 0.92, 1.0)
 TREE_OF_BANDWIDTH = 0.92
-# In the order in which names are looked through.
 KINDS = (
     ("reduce_scatter", "reduce-scatter"),
     ("allgather", "all-gather"),

@@ -17,9 +17,9 @@ from vramcast.tracing.work import Convolution, OperatorWork
 TABLE = "convolutions-sm_90-torch-2.11.npz"
 FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
-# In 16 bits cuDNN may take a long filter's elements one by one: 12.6 ms for 16 groups of 48.
+# In 16 bits cuDNN may take a long filter's elements one by one.
 LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
-TILE = 128  # positions: of 16 such groups with 7,200 each two ran at once
+TILE = 128  # positions
 ALIGNED = 8  # channels that the tensor cores take at once
 COMMON = 3  # features that do not tell kernels apart
 LIKE = 2.0  # a distance
@@ -62,7 +62,7 @@ def groups_of(sizes: Convolution, work: OperatorWork) -> float:
 
 
 def directions_of(sizes: Convolution) -> list[str]:
-    """A transposed convolution computes what is the data gradient of another one, and back."""
+    """A transposed one computes the data gradient of another, and back."""
     wanted = {"data_gradient": sizes.of_data, "weight_gradient": sizes.of_weight}
     names = [name for name, is_wanted in wanted.items() if is_wanted] or ["forward"]
     turned = {"forward": "data_gradient", "data_gradient": "forward"}
@@ -83,7 +83,7 @@ def least_seconds(work: OperatorWork, gpu: Gpu) -> tuple[float, float]:
 
 
 def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
-    """The common ones; then flags and logarithms, by how much they tell two kernels apart."""
+    """The common ones; then by how much they tell two kernels apart."""
     arithmetic, memory = least_seconds(work, gpu)
     products = len(directions_of(sizes))
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
@@ -94,7 +94,7 @@ def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
     given = (given - of_filter - sizes.positions * sizes.filters) / sizes.channels
     is_long = is_16_bits and groups > 1 and sizes.kernel >= LONG_FILTER
     channels = sizes.filters, sizes.channels
-    # recorded in bf16, channels last: 14 times the least for groups of 48, 1.3 for 64
+    # recorded: 14 times the least for groups of 48, 1.3 for 64
     is_fast = groups > 1 and not any(number & number - 1 for number in channels)
     kind = sizes.is_channels_last, sizes.is_transposed, sizes.is_dilated
     return [

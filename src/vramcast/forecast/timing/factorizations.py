@@ -1,5 +1,5 @@
 """Seconds of factorizations and triangular systems, as recorded up to 4,096 columns, which follow
-each other. Several are done side by side where cuSOLVER has kernels for it."""
+each other. Several may be done side by side."""
 
 import math
 from typing import NamedTuple
@@ -14,7 +14,6 @@ class Kind(NamedTuple):
     most_side_by_side: float = math.inf  # columns
 
 
-# eig and ldl were not recorded.
 _KINDS = {
     "linalg_solve_triangular": Kind(1.1e-7, 9e-12),
     "linalg_cholesky_ex": Kind(3.3e-7, 2.7e-11),

@@ -44,7 +44,7 @@ _PRODUCTS = (
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-# Recorded: how much longer a read takes that misses the cache, and from which multiple on all do.
+# Recorded: reads that miss the cache, and from which multiple on all do.
 MISSED, CACHED = 1.15, 1.5
 # Of the bandwidth: small operators read from the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
@@ -206,7 +206,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
-    """How well its time is known: a key of Rates.spread."""
+    """A key of Rates.spread."""
     if not work.is_known and not _own_rate(work, rates):
         return "custom"
     if is_factorization(work):

@@ -44,7 +44,7 @@ _WAITS = (
 SYNCHRONIZE = "vramcast::synchronize"
 WAITS = frozenset((SYNCHRONIZE, *(f"aten::{name}" for name in _WAITS)))
 MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
-# A step that may be this much longer than the GPU's work waits for the host.
+# A longer step waits for the host.
 LAUNCH_BOUND = 1.05
 WITHIN_90_PERCENT = 1.645  # standard deviations
 
