@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from itertools import accumulate
 
-from program_device import run_programs, taken_by
+from program_device import live_bytes, run_programs, taken_by
 
 # isort: split
 # the device is loaded before torch
@@ -47,6 +47,55 @@ def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() 
     assert (picked >= 0).nonzero().shape[0] == picked.numel(), "picked numbers keep their range"
     rows = x == x.max(1).values[:, None]
     assert abs(share(rows) - 0.01) < 0.001, "the largest of each row"
+
+
+def what_is_made_of_random_numbers_is_worked_out_when_it_is_asked_for() -> None:
+    """How many cells, edges and rows there are decides what a step takes."""
+    points = torch.rand(60_000, 3, device="cuda")
+    moved = (points + 0.01 * torch.randn_like(points)).clamp(0, 0.999) * 48
+    moved[:, 2].mul_(0.5)
+    cells = moved.long()
+    on_host = moved.cpu().long()
+    assert len(cells.unique(dim=0)) == len(on_host.unique(dim=0)) < 50_000
+    apart = torch.cdist(points[:2000], points[:500])
+    near = (apart < 0.2).nonzero()
+    assert len(near) == int((apart.cpu() < 0.2).sum()) and 0.02 < len(near) / 1_000_000 < 0.04
+    tall = points[points[:, 2] > 0.75]
+    assert abs(len(tall) - 15_000) < 400 and bool((tall[:, 2] > 0.75).all())
+    mean, few = (moved > 24).float().mean().item(), torch.randn(100_000, device="cuda").std().item()
+    assert 0.3 < mean < 0.36 and abs(few - 1) < 0.02
+
+
+def what_is_worked_out_later_is_of_the_numbers_that_were_there() -> None:
+    before = live_bytes()
+    drawn = torch.rand(200_000, device="cuda")
+    twice = drawn * 2
+    drawn.add_(10)
+    drawn[:1000] = -5.0
+    assert int((twice > 2).sum()) == 0 < int((twice > 1).sum()) < 105_000
+    assert int((drawn < 0).sum()) == 1000 and int((drawn > 10).sum()) == 199_000
+    for _ in range(300):  # too long a way back
+        drawn = drawn * 1.001
+    assert drawn.sum().item() > 0
+    numbers = torch.rand(200_000, device="cuda", requires_grad=True)
+    assert int((numbers * 0 > 1).sum()) != 0, "of parameters nothing is known"
+    del drawn, twice, numbers
+    assert live_bytes() == before
+
+
+def a_tensor_is_equal_to_its_copy_until_one_is_written_to() -> None:
+    for made in (torch.nn.Linear(600, 600).cuda().weight.detach(), torch.empty(5_000_000).cuda()):
+        copied = made.clone()
+        torch.testing.assert_close(made, copied)
+        assert (made == copied).all() and not (made != copied).any()
+        copied[3] += 1
+        assert not (made == copied).all()
+
+
+def the_norm_of_weights_of_the_host_is_not_zero() -> None:
+    weight = torch.nn.Linear(2000, 2000).weight
+    assert weight.norm().item() > 0 < weight.abs().mean().item()
+    assert torch.zeros(2000, 2000).norm().item() == 0
 
 
 def whole_numbers_that_are_written_into_parts_of_an_empty_tensor_are_known() -> None:
@@ -176,7 +225,7 @@ def weights_of_models_and_products_are_not_computed_on_the_host() -> None:
 def the_host_computes_only_so_much() -> None:
     many = torch.ones(64, SIDE, SIDE)
     sums = [float(many.sum()) for _ in range(32)]
-    assert sums[0] == many.numel() and sums[-1] == 0
+    assert sums[0] == many.numel() and sums[-1] == 0.5, "what stands for it"
 
 
 if __name__ == "__main__":

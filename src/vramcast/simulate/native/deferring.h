@@ -181,6 +181,16 @@ static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const O
   return contents;
 }
 
+// Numbers that are too many to be told by what they are; they are kept as random ones are.
+static void set_computed(const at::Tensor& tensor, const at::Tensor& values) {
+  auto* block = block_of(tensor);
+  if (!block) return;
+  const bool is_held = block->values || may_carry_values(tensor);
+  if (!is_held && block->num_bytes > max_deferred_bytes) return;
+  set_values(tensor, values);
+  block->drawn = !is_held;
+}
+
 static void set_deferred(const at::Tensor& tensor, std::shared_ptr<Contents> contents) {
   auto* block = block_of(tensor);
   block->values = std::move(contents);

@@ -16,8 +16,13 @@ namespace vramcast {
 // Larger results of forward and backward passes are not derived: nobody reads them. Larger tensors
 // arrive on the host as zeros.
 constexpr int64_t max_derived_elements = 64, max_read_elements = 4096;
-// A number that is worked out again and again, as in a line search, stays of moderate size.
-constexpr double max_typical_number = 1e3;
+// A number that is worked out again and again, as in a line search, stays of moderate size. Larger
+// ones stay larger: a loss with a large weight falls, too.
+constexpr double moderate_number = 1e3;
+static double moderate(double number) {
+  const auto share = std::abs(number) / moderate_number;
+  return share <= 1 ? number : std::copysign(moderate_number * (1 + std::log(share)), number);
+}
 
 // Also that it is a part of: a mask where nothing is padded.
 static bool is_of_one_number(const at::Tensor& host) {
@@ -154,7 +159,7 @@ static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, c
   const bool is_float = c10::isFloatingType(type) || c10::isComplexType(type);
   if (is_float && !all_sure) {
     if (!std::isfinite(found.number) || found.number == 0) return std::nullopt;
-    found.number = std::clamp(found.number, -max_typical_number, max_typical_number);
+    found.number = moderate(found.number);
   }
   return found;
 }
@@ -362,8 +367,7 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
       const auto& host = values[i].toTensor();
       // the CPU's kernel may want a buffer that the GPU's does not fill, as log_sigmoid's
       const bool is_alike = host.defined() && host.sizes() == tensor.sizes();
-      if (is_alike && may_carry_values(tensor) && (!drawn || i == info.picked_result))
-        set_values(tensor, host);
+      if (is_alike && (!drawn || i == info.picked_result)) set_computed(tensor, host);
     } else if (results[i].isTensorList() && values[i].isTensorList()) {
       const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
       for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)

@@ -229,6 +229,7 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
     return run_without_simulation(op, below, stack);
   note_host_values(info, arguments, false);
   auto results = make_results(info, arguments, *metas, false);
+  fill_small(info, results);
   note_host_work(info, arguments, results);
   replace_arguments(stack, num_arguments, std::move(results));
 }
@@ -330,10 +331,6 @@ static std::optional<at::Tensor> values_of(const at::Tensor& tensor) {
   BelowSimulation below;
   return host.clone();
 }
-static void set_values_of(const at::Tensor& tensor, const at::Tensor& values) {
-  const auto* block = block_of(tensor);
-  if (may_carry_values(tensor) || (block && block->values)) set_values(tensor, values);
-}
 // What a read of a tensor gives whose contents are not known, and whether every element is that.
 static std::tuple<double, bool, double> typical_value(const at::Tensor& tensor) {
   const auto typical = typical_of(tensor);
@@ -366,7 +363,7 @@ TORCH_LIBRARY(vramcast, library) {
 }
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);
-  library.impl("set_values", &set_values_of);
+  library.impl("set_values", &set_computed);
   library.impl("forget_values", &forget_values);
   library.impl("begin_uniform", &begin_uniform);
   library.impl("typical", &typical_value);

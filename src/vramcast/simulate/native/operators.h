@@ -285,7 +285,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.scales = full_name == "aten::_scaled_mm";
   result.is_gemm = gemm_names.count(full_name) > 0;
   result.is_laborious = result.is_gemm || full_name.find("conv") != std::string::npos ||
-                        full_name.find("linalg") != std::string::npos ||
+                        (full_name.find("linalg") != std::string::npos && !result.folds) ||
                         full_name.find("cdist") != std::string::npos ||
                         full_name.find("attention") != std::string::npos;
   result.first_matrix = full_name.find("add") != std::string::npos ? 1 : 0;

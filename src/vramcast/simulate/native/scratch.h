@@ -71,6 +71,8 @@ static void copy_contents(const at::Tensor& destination, const at::Tensor& sourc
     BelowSimulation below;
     const auto& host = destination.unsafeGetTensorImpl()->unsafe_storage();
     const bool whole_host = static_cast<size_t>(destination.nbytes()) == host.nbytes();
+    auto* mapping = mapping_of(destination);
+    if (mapping) mapping->filled = values.defined();
     if (values.defined())
       destination.copy_(values);
     else if (destination.numel() <= max_read_elements)
