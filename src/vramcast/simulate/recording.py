@@ -24,6 +24,7 @@ from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, W
 # A step with fewer operators than this part of a usual one's is not whole.
 WHOLE_STEP = 0.9
 ALIKE = 0.999  # of what two steps ask for
+LARGE = 1 << 20  # such gaps are filled by nothing that is larger by one byte
 MOST_UNTIL_STEADY = 6  # steps
 SOLVER_OPERATORS = frozenset(
     (
@@ -128,6 +129,9 @@ class Recording:
         reserved = [reserved for _, reserved in peaks]
         return max(reserved.index(reserved[-1]) - len(self.segments), 0)
 
+    def is_short(self) -> bool:
+        return self._bounds()[-1] < repeating.LONG_STEP
+
     def steps_are_alike(self) -> bool:
         """Layers may be left out, and batches may be of several lengths."""
         *lengths, last = np.diff(self._bounds()).tolist()
@@ -138,7 +142,8 @@ class Recording:
         sizes = np.where(self._is_of({WORKSPACE}, made), 0, made["num_bytes"])
         # without the build and the first step, which makes the optimizer's state
         sums = np.bincount(step[taken], sizes)[2:]
-        if len(sums) and sums.min() < ALIKE * sums.max():
+        large = np.bincount(step[taken], np.where(sizes > LARGE, sizes, 0))[2:]
+        if len(sums) and (sums.min() < ALIKE * sums.max() or large.min() < large.max()):
             return False
         # the mark of the next step ends each but the last
         return all(length == last + 1 for length in lengths[1:])

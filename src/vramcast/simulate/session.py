@@ -28,8 +28,8 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 # The first has no optimizer state, the second allocates it, the others show whether memory grows.
 STEPS = 4
 # Programs warm up before they capture a graph: torch advises 3 steps, and 11 with DDP.
-MOST_MORE_STEPS = 12
-# Where steps are of several kinds: any may be the largest.
+MOST_MORE_STEPS = 18
+# Where steps are of several kinds any may be the largest; all that there may be if they are short.
 MORE_WHERE_STEPS_DIFFER = 6
 # What another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
@@ -178,7 +178,7 @@ class Session:
             is_steady = not graphs.num_waiting and graphs.num_captures == num_captures
             if may_repeat and left > 0 and is_steady and recording.can_repeat(left):
                 return
-            if -MORE_WHERE_STEPS_DIFFER < left <= 0:
+            if left <= 0 and (left > -MORE_WHERE_STEPS_DIFFER or recording.is_short()):
                 is_steady = is_steady and recording.steps_are_alike()
 
 
