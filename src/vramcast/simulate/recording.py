@@ -26,6 +26,7 @@ WHOLE_STEP = 0.9
 ALIKE = 0.999  # of what two steps ask for
 LARGE = 1 << 20  # such gaps are filled by nothing that is larger by one byte
 MOST_UNTIL_STEADY = 6  # steps
+FEW_OPERATORS = 50_000
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",
@@ -130,7 +131,7 @@ class Recording:
         return max(reserved.index(reserved[-1]) - len(self.segments), 0)
 
     def is_short(self) -> bool:
-        return self._bounds()[-1] < repeating.LONG_STEP
+        return self._bounds()[-1] < FEW_OPERATORS
 
     def steps_are_alike(self) -> bool:
         """Layers may be left out, and batches may be of several lengths."""
