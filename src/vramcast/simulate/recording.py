@@ -26,7 +26,7 @@ WHOLE_STEP = 0.9
 ALIKE = 0.999  # of what two steps ask for
 LARGE = 1 << 20  # such gaps are filled by nothing that is larger by one byte
 MOST_UNTIL_STEADY = 6  # steps
-FEW_OPERATORS = 50_000
+FEW_OPERATORS = 10_000
 SOLVER_OPERATORS = frozenset(
     (
         "linalg_qr",

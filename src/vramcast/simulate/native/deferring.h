@@ -5,7 +5,7 @@
 
 namespace vramcast {
 
-constexpr int64_t max_deferred_bytes = 16 << 20, max_deferred_elements = 16 << 20,
+constexpr int64_t max_deferred_bytes = 64 << 20, max_deferred_elements = 16 << 20,
                   max_deferred_host_elements = 4096, max_deferred_depth = 100,
                   max_deferred_products = 256 << 20;
 // What was worked out costs time: more is left alone.
