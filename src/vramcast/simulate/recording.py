@@ -24,7 +24,7 @@ from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, W
 # A step with fewer operators than this part of a usual one's is not whole.
 WHOLE_STEP = 0.9
 ALIKE = 0.999  # of what two steps ask for
-LARGE = 1 << 20  # such gaps are filled by nothing that is larger by one byte
+LARGE = 1 << 20  # gaps of such blocks matter
 MOST_UNTIL_STEADY = 6  # steps
 FEW_OPERATORS = 10_000
 SOLVER_OPERATORS = frozenset(

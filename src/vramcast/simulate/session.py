@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 STEPS = 4
 # Programs warm up before they capture a graph: torch advises 3 steps, and 11 with DDP.
 MOST_MORE_STEPS = 18
-# Where steps are of several kinds any may be the largest; all that there may be if they are short.
+# Where steps differ; as many as there may be if they are short.
 MORE_WHERE_STEPS_DIFFER = 6
 # What another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
@@ -165,8 +165,8 @@ class Session:
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
     ) -> None:
-        """And as many more as it takes until CUDA graphs are captured and replayed, as much memory
-        waits for other streams as ever will, and steps of several kinds were seen."""
+        """And more until CUDA graphs are replayed, as much memory waits for other streams as ever
+        will, and steps of several kinds were seen."""
         graphs, is_steady = self.gpu.graphs, True
         for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()

@@ -49,8 +49,7 @@ def item(x: Tensor) -> Any:
 
 @kernel("equal")
 def equal(x: Tensor, other: Tensor) -> bool:
-    """Tensors of one shape are assumed to be equal: who asks has mostly made a copy. torch's own
-    code compares a condition with a true one."""
+    """Tensors of one shape are assumed to be equal: who asks has mostly made a copy."""
     a, b = known(x), known(other)
     is_same = x.shape == other.shape
     if is_same and x.data_ptr() != other.data_ptr():
@@ -70,8 +69,7 @@ def allclose(x: Tensor, other: Tensor, **options: Any) -> bool:
 
 
 def num_nonzero(x: Tensor) -> int:
-    """All or none where that is sure, as of torch.isfinite(x); of a comparison with a number, as
-    many as of normally distributed elements; else half."""
+    """All or none where that is sure, as of torch.isfinite(x); else a share."""
     number, is_sure, true_share = typical(x)
     if is_sure:
         return x.numel() if number else 0
