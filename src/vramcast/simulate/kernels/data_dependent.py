@@ -78,7 +78,7 @@ def num_nonzero(x: Tensor) -> int:
 
 
 def draw_mask(x: Tensor) -> Tensor | None:
-    """Which elements are nonzero: what a program makes of them then fits together."""
+    """What a program makes of them then fits together."""
     values = known(x)
     if values is None and 0 < x.numel() <= LARGEST_DRAWN:
         values = _drawn_mask(x.numel(), num_nonzero(x)).to(x.dtype, copy=True).view(x.shape)

@@ -92,7 +92,7 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
 
 
 def drawn(shape: Sequence[int]) -> Tensor:
-    """Not by the host's own generator: what the program draws from it is what it would be."""
+    """Not by the host's own generator, which the program draws from."""
     return torch.rand(shape, generator=torch.Generator())
 
 
