@@ -77,7 +77,13 @@ with kernels from Inductor's cache. Batch norm was fitted to 790 recorded ones
 (`norm_kernels.jsonl.gz`) and those of four steps of [recent.md](recent.md)
 (`recent_kernels.jsonl.gz`), convolutions once more with the 384 of `shapes.py settings`.
 [varied.md](varied.md) and [varied_more.md](varied_more.md) have the newest steps that were
-predicted before they were measured; eight more are in `fields.jsonl`. Additions to places that
+predicted before they were measured, and [fields.md](fields.md), [mixed.md](mixed.md),
+[mixed_compiled.md](mixed_compiled.md) and [mixed_second.md](mixed_second.md).
+`refit.py` has made since what pointwise operators that follow strides take, reductions of
+neighbours, and what 60 operators took beside their models (`likeness.py`), from the families of
+`strides.py` (`families_kernels.jsonl.gz`) and the kernels of the steps of mixed.md
+(`mixed_kernels.jsonl.gz`). No step here was simulated since: what follows strides and reductions of
+neighbours have their old rates here. Additions to places that
 threads share go by a model of their own (`additions.py`): 89 recorded ones that it was not fitted
 to are off by 8 % in the median, 90 % of them by at most 28 %. No step here was simulated since
 then: those with such additions keep their old times. The steps of `steps.jsonl.gz` were simulated

@@ -47,6 +47,7 @@ RECORDED = ("families_kernels.jsonl.gz", "mixed_kernels.jsonl.gz")
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
     *("newest_kernels.jsonl.gz", "larger_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
+    "kernels.jsonl.gz",
 )
 # What was simulated before it had its sizes.
 COUNTED_ANEW = ("aten::cat", "aten::copy_", "aten::index", "aten::_index_put", "aten::gather")

@@ -61,7 +61,7 @@ With the rates and models of {day}, which have met what was measured here: no te
 {rows}
 
 {summary}"""
-DAY = "2026-11-17, evening"
+DAY = "2026-11-18, night"
 
 
 MORE = {
