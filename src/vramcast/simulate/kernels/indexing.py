@@ -101,6 +101,13 @@ def _as_positions(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
     return positions
 
 
+def _contents(positions: Sequence[Tensor | None]) -> list[Tensor | None] | None:
+    """None where one is not known."""
+    hosts = [None if p is None else known(p) for p in positions]
+    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
+    return hosts if all_known else None
+
+
 @kernel("index.Tensor")
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     positions = _as_positions(indices)
@@ -108,12 +115,14 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     # one kernel goes through all of them with the same strides
     is_alike = len({p.stride() for p in present}) == 1
     dense = None if is_alike else [p.contiguous() for p in present]
-    out = like(meta_result(aten.index.Tensor, x, positions))
+    if 0 < len(present) == x.dim() and present[0].dim() == 1:
+        # as by a mask of all elements, often in loops: asking the Meta kernel takes long
+        out = new(len(present[0]), dtype=x.dtype)
+    else:
+        out = like(meta_result(aten.index.Tensor, x, positions))
     del dense
     host = known(x)
-    hosts = [None if p is None else known(p) for p in positions]
-    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
-    if host is not None and all_known:
+    if host is not None and (hosts := _contents(positions)):
         set_known(out, aten.index.Tensor(host, hosts))
     torch.ops.vramcast.carry_spread(out, x)
     return out
@@ -131,11 +140,10 @@ def index_put(
     if not accumulate and values.is_cpu and values.numel() == 1 and _fill(x, indices, values):
         return x
     positions = _as_positions(indices)
-    hosts = [None if p is None else known(p) for p in positions]
+    hosts = None if known(values) is None else _contents(positions)
     present = [p for p in positions if p is not None]
     is_sorted = accumulate or torch.are_deterministic_algorithms_enabled()
     is_empty = any(p.numel() == 0 for p in present)
-    all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
     if is_sorted and any(p.numel() for p in present):
         shape = meta_result(aten.index.Tensor, x, positions).shape
         size = math.prod(x.shape[dim] for dim, p in enumerate(positions) if p is not None)
@@ -147,7 +155,7 @@ def index_put(
         scratch(*[n * 8] * 3, radix_sort_bytes(n, 8, 8, bits=max(size.bit_length(), 1)))
         del dense, linear
     if not is_empty:
-        _put_known(x, hosts if all_known else None, values, accumulate)
+        _put_known(x, hosts, values, accumulate)
     torch.ops.vramcast.leave_out(x, indices, values)
     return x
 
