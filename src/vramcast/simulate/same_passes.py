@@ -93,7 +93,7 @@ class _Known:
     num_since: int = 0  # passes that were not run
     num_in_vain: int = 0
     is_old: bool = False
-    is_odd: bool = False  # the last that was run differed, and those before are still followed
+    is_odd: bool = False  # the last that was run
     last: _Pass | None = None
     parts: _Parts | None = None
 
@@ -229,7 +229,7 @@ class SamePasses:
         )
         if last and was_given_back:
             observed.compare(last, num_passes, known.grows)
-        # kernels pad all sizes but every eighth: the next one may go on as those before
+        # kernels do not pad every eighth size
         is_known = last is not None and known.grows and last.num_alike >= FEWEST_ALIKE
         known.is_odd = is_known and not observed.num_alike and not known.is_odd
         known.last = observed

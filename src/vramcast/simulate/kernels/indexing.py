@@ -102,7 +102,6 @@ def _as_positions(indices: Sequence[Tensor | None]) -> list[Tensor | None]:
 
 
 def _contents(positions: Sequence[Tensor | None]) -> list[Tensor | None] | None:
-    """None where one is not known."""
     hosts = [None if p is None else known(p) for p in positions]
     all_known = all((h is None) == (p is None) for h, p in zip(hosts, positions, strict=True))
     return hosts if all_known else None
@@ -116,7 +115,7 @@ def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     is_alike = len({p.stride() for p in present}) == 1
     dense = None if is_alike else [p.contiguous() for p in present]
     if 0 < len(present) == x.dim() and present[0].dim() == 1:
-        # as by a mask of all elements, often in loops: asking the Meta kernel takes long
+        # without Meta kernels, which take long
         out = new(len(present[0]), dtype=x.dtype)
     else:
         out = like(meta_result(aten.index.Tensor, x, positions))
