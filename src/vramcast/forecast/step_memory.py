@@ -102,9 +102,11 @@ def _segment_name(number: int, segments: Sequence[PhaseName]) -> str:
 
 def _owners(events: Numbers, categories: Labels) -> Numbers:
     """The category of what each event allocates or frees, -1 where there is none."""
-    owners = np.full(len(events), -1, np.int32)
-    is_tensor = (events != 0) & (events != EMPTY_CACHE)
-    owners[is_tensor] = categories.codes[np.abs(events[is_tensor]) - 1]
+    # of a free: from the end
+    codes = np.concatenate(([-1], categories.codes, categories.codes[::-1]), dtype=np.int32)
+    if (is_emptied := events == EMPTY_CACHE).any():
+        events = np.where(is_emptied, 0, events)
+    owners: Numbers = codes[events]
     return owners
 
 
