@@ -17,7 +17,7 @@ from vramcast.records.step_memory import (
     StepAllocation,
     StepMemory,
 )
-from vramcast.tracing.trace import Labels, bytes_by_event
+from vramcast.tracing.trace import Labels, by_event, bytes_by_event
 
 MOST_POINTS = 240
 MOST_GROUPS = 80
@@ -48,7 +48,7 @@ def step_memory(
     columns = {"event": np.array(kept), "allocated": allocated[begin:end][kept]}
     if reserved_bytes is not None:
         columns["reserved"] = reserved_bytes[begin:end][kept]
-    owners = _owners(events[:end], categories)
+    owners = by_event(events[:end], -1, categories.codes, categories.codes)
     by_name = {categories.words[code]: code for code in categories.used()}
     for name in sorted(by_name):
         own_bytes = np.where(owners == by_name[name], changes[:end], 0).cumsum()
@@ -98,16 +98,6 @@ def _segment_name(number: int, segments: Sequence[PhaseName]) -> str:
         return segments[number - 1]
     num_steps = segments[:number].count(PhaseName.TRAIN) if segments else number
     return f"step {num_steps}"
-
-
-def _owners(events: Numbers, categories: Labels) -> Numbers:
-    """The category of what each event allocates or frees, -1 where there is none."""
-    # of a free: from the end
-    codes = np.concatenate(([-1], categories.codes, categories.codes[::-1]), dtype=np.int32)
-    if (is_emptied := events == EMPTY_CACHE).any():
-        events = np.where(is_emptied, 0, events)
-    owners: Numbers = codes[events]
-    return owners
 
 
 def _tensor_change(event: int, tensors: dict[int, int]) -> list[int]:

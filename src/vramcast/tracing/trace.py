@@ -278,11 +278,18 @@ def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
     """By how much each event changes what is allocated."""
+    return by_event(events, 0, block_bytes, -block_bytes)
+
+
+def by_event(
+    events: NDArray[np.int64], otherwise: int, made: NDArray[Any], freed: NDArray[Any]
+) -> NDArray[Any]:
+    """Of each event what stands for its allocation."""
     # of a free: from the end
-    changes = np.concatenate(([0], block_bytes, -block_bytes[::-1]))
+    all_of_them = np.concatenate(([otherwise], made, freed[::-1]), dtype=made.dtype)
     if (is_emptied := events == EMPTY_CACHE).any():
         events = np.where(is_emptied, 0, events)
-    found: NDArray[np.int64] = changes[events]
+    found: NDArray[Any] = all_of_them[events]
     return found
 
 
