@@ -98,7 +98,8 @@ long as predicted, side by side), `hash_grid` by lookups of pairs and by tensors
 its own kernels).""",
     "mixed_compiled": """`codec` was off by the gradients of dilated convolutions in one dimension.
 They found their kernels in Inductor's cache.""",
-    "mixed_second": "",
+    "mixed_second": """`mixed_second_kernels.jsonl.gz` has their kernels, and those of `cells` and
+`pictures` of strides.py; nothing reads it yet.""",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
     "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended
