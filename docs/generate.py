@@ -5,8 +5,8 @@
     python docs/generate.py --pictures  also the pictures of README; needs chromium
 
 A generated part of a page stands between `<!-- generated: WHAT -->` and `<!-- end -->`. With
---outputs, a block is filled with all that its commands print; one that leaves lines out with `...`
-is compared and not touched.
+--outputs, a block is filled with all that its commands print; of one that leaves lines out with
+`...`, the lines it shows are renewed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import argparse
 import re
 import sys
 import tempfile
+from difflib import get_close_matches
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from file_list import the_files
 from sessions import Sandbox, not_printed
 
 WIDTH = 100
+LIKE = 0.75  # of two lines of which only numbers differ
 _PART = re.compile(r"(<!-- generated: (.*?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -106,7 +109,8 @@ def generated(page: Path) -> str:
 def fill(page: Path, block: Block, sandbox: Sandbox) -> list[str]:
     """Runs a session and writes what it prints into the page.
 
-    Where the page leaves lines out, returns those of its lines that were not printed.
+    Where the page leaves lines out, one that was not printed becomes the printed line that is most
+    like it. Returns those for which there is none.
     """
     wrong, text = list[str](), ""
     for command in commands_of(block):
@@ -117,7 +121,11 @@ def fill(page: Path, block: Block, sandbox: Sandbox) -> list[str]:
             for line in [f"$ {command.written}", *printed.strip("\n").splitlines()]
         )
     if "..." in block.text.splitlines():
-        return wrong
+        likest = {line: get_close_matches(line, text.splitlines(), 1, LIKE) for line in wrong}
+        shown = [*chain(*(likest.get(line) or [line] for line in block.text.splitlines()))]
+        renewed = "".join(f"{line}\n" for line in shown)
+        page.write_text(page.read_text().replace(block.text, renewed))
+        return [line for line in wrong if not likest[line]]
     if wrong or not any(command.shown for command in commands_of(block)):
         page.write_text(
             page.read_text().replace(f"```console\n{block.text}```", f"```console\n{text}```")
