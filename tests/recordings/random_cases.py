@@ -21,6 +21,10 @@ def _ones(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.ones(shape, device="cuda", dtype=dtype)
 
 
+def _chances(count: int) -> Tensor:
+    return torch.arange(count, device="cuda") / count
+
+
 def _integers(low: int, high: int, *shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
     return torch.randint(low, high, shape, device="cuda", dtype=dtype)
 
@@ -51,6 +55,10 @@ NUMBERS: dict[str, Callable[[], Tensor]] = {
     "bernoulli_ 0.3": lambda: _empty(3000).bernoulli_(0.3),
     "bernoulli_ bool": lambda: _empty(3000, torch.bool).bernoulli_(0.15),
     "bernoulli_ int64": lambda: _empty(300_000, torch.int64).bernoulli_(0.5),
+    "bernoulli of chances": lambda: torch.bernoulli(_chances(3000)).bool(),
+    "bernoulli of many chances": lambda: torch.bernoulli(_chances(15_001)).bool(),
+    "bernoulli of rows": lambda: _ones(33, 7).bernoulli_(_chances(7)).bool(),
+    "bernoulli of half": lambda: torch.bernoulli(_chances(3000).half()).bool(),
 }
 
 

@@ -129,7 +129,7 @@ def loops_end():
 
 def a_loop_that_never_ends():
     def step():
-        x = r(2048, 1024) + 1  # too large to be computed
+        x = r(8192, 1024) + 1  # too large to be computed
         while x.sum().item() != 17.5:
             pass
 

@@ -30,6 +30,7 @@ enum class Draws : uint8_t {
   shares,  // of a range
   normal,
   coins,
+  coins_each,  // with a chance of its own each
   dropout,
   choices,  // multinomial
   others,
@@ -152,7 +153,7 @@ static const std::unordered_map<std::string, Draws> draws_by_name = {
     {"aten::_fused_dropout", Draws::dropout}, {"aten::exponential_", Draws::others},
     {"aten::geometric_", Draws::others},      {"aten::log_normal_", Draws::others},
     {"aten::cauchy_", Draws::others},         {"aten::rrelu_with_noise", Draws::others},
-    {"aten::_standard_gamma", Draws::ten},    {"aten::bernoulli_.Tensor", Draws::ten},
+    {"aten::_standard_gamma", Draws::ten},    {"aten::bernoulli_.Tensor", Draws::coins_each},
     {"aten::multinomial", Draws::choices}};
 
 static const std::unordered_set<std::string> share_names = {

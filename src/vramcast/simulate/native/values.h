@@ -15,7 +15,7 @@ namespace vramcast {
 // really computed. Floating-point contents rarely do: only very small ones are computed (masks,
 // loss scales, schedules).
 constexpr int64_t max_integer_value_bytes = 16 << 20, max_float_value_bytes = 64 << 10,
-                  max_drawn_float_bytes = 4 << 20;
+                  max_drawn_float_bytes = 16 << 20;
 // The floating-point tensors of a list: a longer one is an optimizer's.
 constexpr int64_t max_listed_value_bytes = 1 << 20;
 // A small tensor that is expanded may have any number of elements: more are not gone through.
@@ -233,6 +233,12 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
   }
   try {
     BelowSimulation below;
+    if (draw && info.draws == Draws::coins_each) {
+      const auto& host = values[0].toTensor();
+      host.copy_(draw_shares_in_fours(*draw, host.sizes()).le(values[1].toTensor()));
+      values.resize(1);
+      return true;
+    }
     if (draw && draw_as_gpu(info.draws, arguments, *draw, values[0].toTensor())) {
       values.resize(1);
       return true;
