@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import traceback
 import warnings
@@ -45,3 +46,5 @@ def run_programs() -> None:
         except Exception:
             error = traceback.format_exc()
         print(json.dumps([name, error]), flush=True)
+    # as every worker ends: Python would end threads of autograd that still hold its objects
+    os._exit(0)
