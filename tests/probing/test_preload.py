@@ -66,7 +66,7 @@ def test_started_early_what_cannot_be_imported_is_said_at_the_first_trial() -> N
             broken.run(Trial(workload="examples/gpt.py:build", device="cpu", measure_steps=1))
 
 
-@pytest.mark.parametrize("starts_cuda", [False, True])
+@pytest.mark.parametrize("starts_cuda", [pytest.param(False, marks=pytest.mark.long), True])
 def test_a_library_that_starts_cuda_is_imported_by_each_trial_itself(
     starts_cuda: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
