@@ -22,6 +22,16 @@ from vramcast.simulate.workspaces import as_taken_by
 from vramcast.tuning import tune
 
 TESTS = Path(__file__).parent
+LONGEST_FILES = (
+    "programs/test_several_gpus.py",
+    "benching/test_on_ray.py",
+    "faults/test_faults.py",
+    "simulate/test_device_programs.py",
+    "reporting/test_accessibility.py",
+    "benching/test_whole_benches.py",
+    "simulate/test_kernels.py",
+    "simulate/test_programs.py",
+)
 
 # Threads that wait for one another keep the cores busy: where other processes want them too, tests
 # that compute would take several times as long.
@@ -47,7 +57,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long tests are left out of a run of everything; of a file that is named they run too."""
+    """Long tests are left out of a run of everything; of a file that is named they run too. Files
+    that take longest come first: begun last, one of them would leave the other cores idle."""
+    items.sort(key=lambda item: item.path.relative_to(TESTS).as_posix() not in LONGEST_FILES)
     is_everything = {Path(argument).resolve() for argument in config.args} == {TESTS}
     if config.getoption("--all") or not is_everything:
         return
