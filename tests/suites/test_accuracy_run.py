@@ -215,8 +215,10 @@ def test_a_row_may_be_a_launch_line(tmp_path: Path) -> None:
 
 def test_without_a_gpu_only_predictions_are_made(tmp_path: Path) -> None:
     machine = Machine()
-    run(ROWS, tmp_path, {}, predict=machine.predict)
+    records = run(ROWS, tmp_path, {}, predict=machine.predict)
     assert {kind for kind, _ in machine.asked} == {"predict"}
+    page = markdown_of(result_of(records), "Accuracy")
+    assert "nothing was compared" in page and "not measured." in page
 
 
 def test_the_result_is_the_same_after_a_round_trip_and_its_page_names_every_row(

@@ -26,6 +26,8 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
     compared = [row for row in result.rows if row.reserved_error is not None]
     exact = f"{result.num_exact} of {result.reserved['vramcast'].num_rows}"
     judged = goals(result)
+    torch = result.measured_torch_version
+    measured = f"measured on {result.gpu} under torch {torch}" if torch else "not measured"
     left_out = [row for row in result.rows if row.reserved_error is None]
     missing = page.table_of(
         left_out,
@@ -66,14 +68,15 @@ def of_accuracy(result: AccuracyResult) -> list[page.Section]:
                     ],
                 ),
             ],
-            made=f"Predicted with no GPU under torch {result.torch_version}, measured on "
-            f"{result.gpu} under torch {result.measured_torch_version or 'none'}.",
+            made=f"Predicted with no GPU under torch {result.torch_version}, {measured}.",
         ),
         page.Section(title="Every row", parts=[_rows(compared), missing]),
     ]
 
 
 def _verdict(reached: Sequence[bool | None]) -> page.Remark:
+    if set(reached) == {None}:
+        return page.unsure("✗ nothing was compared: the rows below say why")
     rest = page.given(", {} not judged", reached.count(None) or None)
     if False in reached:
         return page.unsure(f"✗ {reached.count(False)} of {len(reached)} goals missed{rest}")

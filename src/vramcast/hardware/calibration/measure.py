@@ -60,8 +60,7 @@ def gemm_workspaces() -> tuple[int, int]:
 
 
 def convolution_workspaces(key: str) -> list[int]:
-    """Of the forward pass, the data gradient and the weight gradient, each run a second time, when
-    cuDNN has chosen a kernel."""
+    """Of the forward pass and both gradients, each run a second time: then cuDNN has chosen."""
     c = parse_convolution_key(key)
     is_last = c["channels_last"] and len(c["x"]) == 4
     layout = torch.channels_last if is_last else torch.contiguous_format
