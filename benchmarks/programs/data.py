@@ -40,7 +40,7 @@ def make(folder: Path) -> None:
     _choices(folder / "choices")
     _preferences(folder)
     _stories(folder / "stories")
-    _encyclopedia(folder / "enwik8.gz")
+    encyclopedia(folder / "enwik8.gz")
     _wikitext(folder / "words" / "train.txt", folder / "wikitext")
     _boxes(folder / "boxes")
     _shapes(folder / "shapes")
@@ -270,7 +270,7 @@ def _stories(folder: Path) -> None:
         tokens.tofile(folder / f"data{shard:02}.bin")
 
 
-def _encyclopedia(path: Path) -> None:
+def encyclopedia(path: Path) -> None:
     """As many characters as programs that learn from enwik8 read of it."""
     import gzip
 

@@ -102,4 +102,9 @@ COMMITS = {
     "Liuhong99/Sophia": "a7e157229b71d58cf995d32854f1be15c265b350",
     "Project-MONAI/tutorials": "b3c6c998c931d78b61c4d32b37f962a987400f8a",
     "davidmrau/mixture-of-experts": "f662999727109357c42074997e9a6cd72806f668",
+    "lucidrains/titans-pytorch": "cc016ebca455a003749be4cab715acd88fea4d38",
+    "lucidrains/infini-transformer-pytorch": "5774bb32033c6794c8ced1905fa9d0c8a1adb025",
+    "lucidrains/simple-hierarchical-transformer": "cc17497c34f106acbdd928092ff7a5f5e3413221",
+    "GFNOrg/torchgfn": "f39bfc96407c0dcf443a41e5abb97503d707ea94",
+    "facebookresearch/flow_matching": "11568d37f8d5a080e12aa7b5305d9c35ae07d136",
 }

@@ -1,0 +1,48 @@
+"""Programs of recent papers: attention of other kinds, flows, samplers that learn from rewards."""
+
+from __future__ import annotations
+
+from lists.listed import ENCYCLOPEDIA, Listed
+
+FLOWS = "GFNOrg/torchgfn"
+
+PROGRAMS = [
+    Listed(
+        "implicit_attention",
+        "lucidrains/titans-pytorch",
+        ".",
+        "python train_implicit_mlp_attn.py",
+        ENCYCLOPEDIA,
+    ),
+    Listed(
+        "infinite_attention",
+        "lucidrains/infini-transformer-pytorch",
+        ".",
+        "python train.py",
+        ENCYCLOPEDIA,
+    ),
+    Listed(
+        "hierarchical_transformer",
+        "lucidrains/simple-hierarchical-transformer",
+        ".",
+        "python train.py",
+        ENCYCLOPEDIA,
+    ),
+    # how long a path is, and so every size, is decided by what was sampled
+    Listed(
+        "paths_on_a_grid",
+        FLOWS,
+        ".",
+        "python tutorials/examples/train_hypergrid.py --ndim 4 --height 16 --batch_size 1024",
+        beside=("src",),
+    ),
+    Listed(
+        "flow_matching_pictures",
+        "facebookresearch/flow_matching",
+        "examples/image",
+        "python train.py --dataset imagenet --data_path DATA/small_pictures --batch_size 16 "
+        "--output_dir DATA/out --num_workers 2 --skewed_timesteps --class_drop_prob 0.2 "
+        "--ode_method heun2",
+        beside=("flow_matching",),
+    ),
+]
