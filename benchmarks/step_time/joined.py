@@ -18,6 +18,7 @@ from typing import Any
 
 from pairing import Pair, calls_of, paired
 
+from vramcast.forecast.timing.kernels import RECURRENT
 from vramcast.tracing.work import OperatorWork
 
 
@@ -29,7 +30,15 @@ def name_of(record: dict[str, Any]) -> str:
 def pairs_of(simulated: dict[str, Any], record: dict[str, Any]) -> list[Pair]:
     works = [OperatorWork(*w[:4], tuple(w[4]), *w[5:]) for w in simulated["works"]]
     order = [works[index] for index in simulated["order"] if works[index].has_kernel]
-    return list(paired(order, calls_of(record)))
+    calls = calls_of(record)
+    others = [call for call in calls if call.names[-1] not in RECURRENT]
+    pairs = list(paired([work for work in order if work.operator not in RECURRENT], others))
+    for name in RECURRENT:  # zeros and copies in it are works of their own
+        works_of = [work for work in order if work.operator == name]
+        called = [call for call in calls if call.names[-1] == name]
+        if len(works_of) == len(called):
+            pairs += [Pair(work, [call]) for work, call in zip(works_of, called, strict=True)]
+    return pairs
 
 
 def joined(pairs: list[Pair]) -> list[list[Any]]:

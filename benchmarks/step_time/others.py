@@ -80,22 +80,30 @@ def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float
 
 
 def fit_recurrent(kernels: Kernels) -> dict[str, list[float]]:
-    """Of a step of one matrix: seconds x width^a x batch^b. What takes time is that steps come one
-    after the other, not the work in them."""
+    """Of a step of one matrix. What takes time is that steps come one after the other, not the work
+    in them: they grow with powers of the width and the batch."""
     found = {}
-    for operator in RECURRENT:
-        chosen = [(w, s) for w, s, _ in kernels if w.operator == operator and s > SHORTEST]
+    for operator, bits in product(RECURRENT, (16, 32)):
+        chosen = [
+            (w, s)
+            for w, s, _ in kernels
+            if w.operator == operator
+            and s > SHORTEST
+            and (w.precision in ("bf16", "fp16")) == (bits == 16)
+        ]
         wanted = np.array([math.log(s / (w.sizes[0] * w.sizes[2])) for w, s in chosen])
-        inputs = np.array([[1, math.log(w.sizes[3]), math.log(w.sizes[1])] for w, _ in chosen])
+        wide = np.array([math.log(w.sizes[3] / 256) for w, _ in chosen])
+        many = np.array([math.log((w.sizes[1] or 16) / 32) for w, _ in chosen])
+        inputs = np.stack([np.ones_like(wide), wide, many, wide**2], 1)
         best = least_squares(
             lambda x, inputs=inputs, wanted=wanted: inputs @ x - wanted,
-            [-15.0, 0.8, 0.1],
+            [-12.0, 0.8, 0.1, 0.0],
             loss="soft_l1",
             f_scale=0.3,
         )
-        tell_errors(f"{operator}, {len(chosen)}", np.abs(best.fun))
+        tell_errors(f"{operator} {bits}, {len(chosen)}", np.abs(best.fun))
         first, *powers = best.x
-        found[operator] = [float(f"{value:.4g}") for value in (math.exp(first), *powers)]
+        found[f"{operator} {bits}"] = [float(f"{v:.4g}") for v in (math.exp(first), *powers)]
     return found
 
 

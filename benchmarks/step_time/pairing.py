@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from vramcast.tracing.work import OperatorWork
+from vramcast.tracing.work import GENERATED, OperatorWork
 
 LOOK_AHEAD = 60
 IN_A_ROW = 3  # pairs that must fit before the two are taken to go together again
@@ -47,6 +47,8 @@ def calls_of(record: dict[str, Any]) -> list[Call]:
 def fits(work: OperatorWork, call: Call) -> bool:
     if work.operator.startswith("triton::"):
         return work.operator.removeprefix("triton::") in call.kernels
+    if work.operator.startswith(GENERATED):
+        return call.kernels[0].startswith(work.operator.removeprefix(GENERATED))
     return work.operator in call.names
 
 
@@ -77,7 +79,8 @@ def _goes_on(
     first = before[0].names
     if work.operator not in call.names or work.operator not in first:
         return False
-    depth = first.index(work.operator) + 1
+    # that of a number calls that of a tensor, of the same name
+    depth = len(first) - first[::-1].index(work.operator)
     if call.names[:depth] != first[:depth]:
         return False
     if len(call.names) == depth:  # the operator's own kernels, which it has once

@@ -1,5 +1,6 @@
 """Fits what strides.py recorded, beside fit.py: pointwise operators that follow strides, reductions
-of neighbours, and what kernels of an operator took beside what its model says (likeness.py).
+of neighbours, recurrent networks, and what kernels of an operator took beside what its model says
+(likeness.py).
 
     python benchmarks/step_time/refit.py [--hold-out]
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+from others import fit_recurrent
 from scipy import linalg
 from scipy.optimize import least_squares
 from steps import HERE, read_kernels
@@ -43,7 +45,9 @@ Kernels = list[tuple[OperatorWork, float]]
 Model = Callable[[OperatorWork, Gpu, Sequence[float]], float]
 TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 H200 = find_gpu("h200")
-RECORDED = ("families_kernels.jsonl.gz", "mixed_kernels.jsonl.gz")
+RECORDED = (
+    *("families_kernels.jsonl.gz", "mixed_kernels.jsonl.gz", "mixed_second_kernels.jsonl.gz"),
+)
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
     *("newest_kernels.jsonl.gz", "larger_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
@@ -160,6 +164,8 @@ def main() -> None:
             tell(f"{what}, left out", these, rates)
         return
     rates = fitted(kernels, before)
+    cells = [(work, seconds, 1) for work, seconds in kernels + recorded(BEFORE)]
+    rates = replace(rates, recurrent_step_seconds=fit_recurrent(cells))
     (TABLES / TABLE).write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
     older = [k for k in recorded(BEFORE) if not k[0].operator.startswith(COUNTED_ANEW)]
     table = table_of(kernels + older, rates)

@@ -37,6 +37,8 @@ FILES = {
     "mixed": "mixed.py",
     "mixed_compiled": "mixed.py",
     "mixed_second": "mixed_second.py",
+    "mixed_third": "mixed_later.py",
+    "mixed_fourth": "mixed_later.py",
 }
 OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds")
 TEXT = """# Steps that nobody had measured
@@ -100,6 +102,8 @@ its own kernels).""",
 They found their kernels in Inductor's cache.""",
     "mixed_second": """`mixed_second_kernels.jsonl.gz` has their kernels, and those of `cells` and
 `pictures` of strides.py; nothing reads it yet.""",
+    "mixed_third": "",
+    "mixed_fourth": "",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
     "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended

@@ -118,9 +118,12 @@ def _memory_kind(work: OperatorWork) -> str:
 
 
 def recurrent_seconds(work: OperatorWork, known: Mapping[str, Sequence[float]]) -> float:
-    seconds, of_width, of_batch = known[work.operator]
+    bits = 16 if work.precision in ("bf16", "fp16") else 32
+    seconds, of_width, of_batch, bend = known[f"{work.operator} {bits}"]
     steps, batch, matrices, width = work.sizes
-    return seconds * steps * matrices * math.pow(width, of_width) * math.pow(batch or 1, of_batch)
+    wide = math.log(width / 256)
+    each = (of_width + bend * wide) * wide + of_batch * math.log((batch or 16) / 32)
+    return seconds * steps * matrices * math.exp(each)
 
 
 def is_of_vector(work: OperatorWork) -> bool:
