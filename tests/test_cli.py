@@ -240,23 +240,43 @@ def test_a_simulation_that_is_interrupted_ends_and_leaves_no_worker(
         process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_modules_are_imported_is_one_line(
-    tmp_path: Path, number: signal.Signals
-) -> None:
-    (tmp_path / "typer.py").write_text(
-        f"import os, time\nos.kill(os.getpid(), {int(number)})\ntime.sleep(60)\n"
-    )
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}
-    done = subprocess.run(
+def with_typer(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """A command that imports this in its place."""
+    (folder / "typer.py").write_text(text)
+    return subprocess.run(
         [sys.executable, "-m", "vramcast", "gpus"],
-        env=environment,
+        env={**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"},
         capture_output=True,
         text=True,
         preexec_fn=let_ctrl_c_through,  # a shell in the background ignores it
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_modules_are_imported_is_one_line(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Where a dataclass is made of a string, Python would end by the signal whatever is done."""
+    done = with_typer(
+        tmp_path, f"import os, time\nexec('os.kill(os.getpid(), {int(number)})')\ntime.sleep(60)\n"
+    )
     said = "Interrupted.\n" if number == signal.SIGINT else "Terminated.\n"
     assert (done.returncode, done.stdout, done.stderr) == (128 + number, "", said)
+
+
+def test_a_signal_at_the_very_end_does_not_change_how_it_ended(tmp_path: Path) -> None:
+    """Python's own end takes handlers of signals away before it deletes what there is."""
+    text = (
+        "import os, sys\n"
+        "class Last:\n"
+        "    def __del__(self, kill=os.kill, pid=os.getpid()):\n"
+        f"        kill(pid, {int(signal.SIGTERM)})\n"
+        "last = Last()\n"
+        "print('done')\n"
+        "sys.exit(3)\n"
+    )
+    done = with_typer(tmp_path, text)
+    assert (done.returncode, done.stdout, done.stderr) == (3, "done\n", "")
 
 
 def test_names_of_modules_and_files_are_neither_markup_nor_escape_codes(tmp_path: Path) -> None:

@@ -3,22 +3,35 @@
 Ctrl-C and SIGTERM are one line and an exit code, also while modules are being imported.
 """
 
+import atexit
 import contextlib
 import os
 import signal
+import sys
 from types import FrameType
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Shells and nohup start programs that ignore signals: that stays so.
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _end_at_once)
+    end_at_signals()
+    codes: list[int] = []
+    atexit.register(_leave, codes)  # registered first, it is called last
     from vramcast.cli.main import main as run_command
     from vramcast.processes.lifetime import begin_command
 
     begin_command()
-    run_command()
+    try:
+        run_command()
+        codes.append(0)
+    except SystemExit as stop:
+        codes.append(stop.code if isinstance(stop.code, int) else bool(stop.code))
+        raise
+
+
+def end_at_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # Shells and nohup start programs that ignore signals: that stays so.
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end_at_once)
 
 
 def _end_at_once(number: int, _frame: FrameType | None) -> None:
@@ -26,6 +39,14 @@ def _end_at_once(number: int, _frame: FrameType | None) -> None:
     with contextlib.suppress(OSError):  # stderr may be closed
         os.write(2, b"Interrupted.\n" if number == signal.SIGINT else b"Terminated.\n")
     os._exit(128 + number)
+
+
+def _leave(codes: list[int]) -> None:
+    """Python's own end takes the handlers away first, and is one by SIGINT where a signal came
+    while a dataclass was made."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(codes[0] if codes else 1)
 
 
 if __name__ == "__main__":

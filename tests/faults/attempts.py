@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+import vramcast.__main__
 import vramcast.cli.main
 from vramcast.benching.workers import IMPORTED_ONCE
 from vramcast.probing.manager import WORKERS_IMPORT
@@ -36,7 +37,8 @@ from vramcast.simulate.runner import ENVIRONMENT, SHARED
 # docs/index.md has the list
 DOCUMENTED_EXITS = (0, 1, 2, 3, 130, 143)
 HANG_SECONDS = 20
-WORKERS_ONLY = ("vramcast.__main__", "vramcast.programs", "vramcast.simulate.patches")
+WORKERS_ONLY = ("vramcast.programs", "vramcast.simulate.patches")
+HANDLED = (signal.SIGINT, signal.SIGTERM)
 # a command that has torch in its workers only needs little
 MAX_ADDRESS_BYTES, MAX_WORKER_ADDRESS_BYTES = 4 << 30, 32 << 30
 # a killed process is gone when the kernel has cleaned up; the machine may be busy
@@ -108,11 +110,14 @@ def run(
     before = descendants(os.getpid())
     outputs = [os.memfd_create(name) for name in ("stdout", "stderr")]
     started = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # until the fork is where a command begins: what comes before is not vramcast's
+    signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     pid = os.fork()
     if pid == 0:
         _in_the_fork(
             arguments, folder, {**os.environ, **(environment or {})}, outputs, real, own_workers
         )
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     if disturb is not None:
         disturb(pid)
     status, hang = _wait(pid, before)
@@ -154,6 +159,7 @@ def _in_the_fork(
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if real:
             command = [sys.executable, "-m", "vramcast", *arguments]
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
             os.execve(sys.executable, command, environment)
         os.environ.clear()
         os.environ.update(environment)
@@ -176,9 +182,11 @@ def _call_main(arguments: list[str], own_workers: bool) -> int:
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, errors="backslashreplace")  # noqa: SIM115
     sys.argv = ["vramcast", *arguments]
+    vramcast.__main__.end_at_signals()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLED)
     code: Any = 0
     try:
-        vramcast.cli.main.main()
+        vramcast.__main__.main()
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
     threading._shutdown()  # type: ignore[attr-defined]
