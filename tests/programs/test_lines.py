@@ -247,10 +247,14 @@ def test_a_program_that_is_no_python_is_named(folder: Path) -> None:
         predict("-m", "no_such_module")
 
 
-def test_the_evaluation_of_a_compiled_model_is_seen(folder: Path) -> None:
-    """Compiling once put the modules' own method back in place of the one that is watched."""
+def test_the_evaluation_of_a_compiled_model_is_seen_and_its_settings_hold(folder: Path) -> None:
+    """Compiling once put the modules' own method back in place of the one that is watched; and a
+    setting was one of a module that was then imported a second time."""
     Path("train.py").write_text(
-        "import torch\n"
+        "import torch, torch._dynamo.config, torch._dynamo.utils as utils\n"
+        "torch._dynamo.config.suppress_errors = True\n"
+        "import torch._dynamo.convert_frame as compiles\n"
+        "assert compiles.config.suppress_errors and compiles.counters is utils.counters\n"
         "model = torch.compile(torch.nn.Linear(8, 8).cuda(), backend='eager')\n"
         "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
         "loader = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)\n"

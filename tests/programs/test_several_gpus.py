@@ -118,6 +118,22 @@ def test_where_only_one_rank_fails_the_other_is_the_answer(tmp_path: Path) -> No
     assert any(limit.startswith("rank 1 could not be simulated") for limit in found.limits)
 
 
+def test_a_rank_that_compiles_nothing_does_not_import_what_compiles(tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import sys, torch, torch.distributed as dist\n"
+        "dist.init_process_group('nccl')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "torch._dynamo.config.suppress_errors = True\n"
+        "while 'torch._dynamo.symbolic_convert' not in sys.modules:\n"
+        "    model(torch.randn(4, 8, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    line = ["torchrun", "--nproc-per-node=2", str(program)]
+    assert vramcast.predict(line, gpu="h200", ranks=[0]).phases[-1].num_steps >= 3
+
+
 @pytest.mark.long
 def test_what_is_run_again_for_its_bounds_prints_only_once(tmp_path: Path) -> None:
     program = tmp_path / "train.py"

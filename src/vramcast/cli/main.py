@@ -75,7 +75,6 @@ def _sigterm_interrupts() -> Iterator[list[int]]:
     usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: interrupt}
     before = {number: signal.getsignal(number) for number in usual}
     for number, handler in usual.items():
-        # Shells and nohup start programs that ignore signals: that stays so.
         if before[number] != signal.SIG_IGN:
             signal.signal(number, handler)
     try:
@@ -134,12 +133,8 @@ def _run_command(words: list[str]) -> None:
     if words[:1] == ["--help"]:
         # their options are not part of the list, and take long to make
         for command in app.registered_commands:
-            command.callback = _without_options
+            command.callback = lambda: None
     app(prog_name="vramcast")  # also as python -m vramcast: completion goes by the name
-
-
-def _without_options() -> None:
-    """Stands for a command in the list of all."""
 
 
 def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object]:
@@ -155,8 +150,7 @@ def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object
 
 def _prepare_output() -> None:
     """Streams that can be written to, whatever their encoding."""
-    # Python has None where the descriptor is closed: writing to stdout then fails, as on a full
-    # disk, and stderr is lost.
+    # None: the descriptor is closed. Writing to stdout then fails, as on a full disk.
     if sys.stdout is None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if sys.stderr is None:

@@ -72,8 +72,7 @@ def with_sharing(run: Callable[..., int]) -> Callable[..., int]:
         try:
             code = run(*arguments, **options)
         except BaseException as problem:
-            # What was found is wanted all the same. Where it is no error of ours, whoever reads
-            # stdout may have read enough.
+            # What was found is wanted all the same, unless whoever reads stdout has read enough.
             _finish(answer, is_opened, prints=isinstance(problem, VramcastError))
             raise
         finally:

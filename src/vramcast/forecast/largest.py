@@ -14,8 +14,8 @@ from vramcast.tracing.trace import SimulatedRun
 LARGEST_BATCH = 1 << 20
 # Fractions of the memory for the recommended and the conservative batch.
 COMFORTABLE_RATIOS = (0.92, 0.85)
-# Without a guess, the second size simulated is so many times the smallest. Where memory does not
-# grow, the next is fewer times the largest: a program may need minutes for a huge batch.
+# Without a guess, the second size is so many times the smallest. Where memory does not grow, the
+# next is fewer times: a huge batch may take minutes.
 SECOND_SIZE_FACTOR, NEXT_SIZE_FACTOR = 256, 16
 # Another size looked at, as a part of the first estimate: far enough to show how memory and time
 # grow, near enough to have the same events.

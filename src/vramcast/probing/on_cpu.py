@@ -51,8 +51,8 @@ class CpuRun(GpuRun):
         super()._steps(step, clock)
         if self.trial.warmup_steps == 0:
             self.report.tell(first_step=None)  # it was measured, and not watched
-        # Of two steps more: watching every tensor would slow the measured steps down. The first
-        # sees what those left (gradients, optimizer state), so all of it is counted in the second.
+        # Of two steps more: watching tensors is slow. The first sees what the measured ones left,
+        # so the second counts all of it.
         self.report.tell(phase=Phase.MEMORY)
         with self._tensors:
             step()

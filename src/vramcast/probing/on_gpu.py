@@ -115,8 +115,8 @@ class GpuRun:
             self.tell_end()
 
     def tell_end(self) -> None:
-        # an out-of-memory error leaves the allocator and these numbers intact; a broken
-        # context answers nothing, and must not hide why it broke
+        # out of memory leaves these numbers intact; a broken context answers nothing, and must not
+        # hide why it broke
         with contextlib.suppress(Exception):
             retries = torch.cuda.memory_stats()["num_alloc_retries"]
             self.report.tell(last=self.peaks(), num_alloc_retries=retries)

@@ -38,8 +38,7 @@ START_SECONDS = 15.0
 OF_SERVER = (FailureKind.NOT_STARTED, FailureKind.UNSUITED)
 VARIABLE = "VRAMCAST_SERVER"
 KEEP_SECONDS = 300.0
-# Variables that change from one terminal to the next and that no library reads when imported. The
-# task gets them as they are.
+# Of a terminal: no library reads them when imported. The task gets them as they are.
 PASSED_ON = {
     *("_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION"),
     *("COLUMNS", "LINES", "NO_COLOR", "WINDOWID", "DISPLAY", "TMUX", "TMUX_PANE", "STY"),

@@ -27,8 +27,8 @@ MOST_AHEAD = 2
 MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
-# Of a data loader that was read to its end after enough was seen: how many epochs had been gone
-# through with no batches, by whether it was read to train.
+# Of a data loader read to its end after enough was seen: epochs gone through with no batches, by
+# whether it was read to train.
 ENDED = "vramcast_ended"
 
 

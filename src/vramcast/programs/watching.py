@@ -24,8 +24,8 @@ FEWEST_STEPS, MOST_STEPS = 3, 8
 MOST_STEPS_FOR_ALL_OPTIMIZERS = 24
 # Without any optimizer step for so long, the backward passes are the steps.
 MOST_BACKWARDS_WITHOUT_STEP = 64
-# So many forward passes may come before a data loader is asked again, which then ends: the rest of
-# a GAN's iteration, and batches that were read ahead.
+# Forward passes that may come before a data loader is asked again: the rest of a GAN's iteration,
+# batches that were read ahead.
 MOST_READ_AHEAD = 8
 # Forward passes of an evaluation or a sample after which memory no longer grows.
 MOST_FORWARDS_ALIKE = 256
@@ -302,8 +302,8 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
     if parameter is None:
         return  # a loss or a metric
     if not torch.is_grad_enabled():
-        # A teacher or a reference model is part of the training step. Some make samples in between
-        # with a model that stays in training mode.
+        # A teacher is part of the training step. Some make samples in between with a model that
+        # stays in training mode.
         is_evaluation = not module.training or watcher.is_winding_down
         if is_evaluation and any(p.requires_grad for p in module.parameters()):
             watcher.evaluation_forward()

@@ -20,8 +20,8 @@ OTHER_FOLDER = "Choose another --out, or --force to begin again in this one."
 MAX_FILE_BYTES = 4 << 30
 # A process that was killed needs a moment until its lock is gone.
 LOCK_SECONDS = 1.0
-# Files and folders that are being written, beside what they become. Each is locked by its writer:
-# where the lock is free, the writer was killed.
+# Beside what they become. Each is locked by its writer: where the lock is free, the writer was
+# killed.
 UNFINISHED = re.compile(r"\.vramcast-[0-9a-f]{16}\.new")
 
 

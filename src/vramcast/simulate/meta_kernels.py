@@ -19,15 +19,21 @@ NAME = "torch._meta_registrations"
 CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims", "torch.utils._content_store")
 
 
-class _LoadFirst(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls load() when a module of the circle is imported for the first time."""
+class LoadFirst(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Calls `load` when such a module is imported, which that imports too."""
+
+    def __init__(self, names: Callable[[str], bool], load: Callable[[], object]) -> None:
+        self._names, self._load = names, load
+        sys.meta_path.insert(0, self)
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name not in CIRCLE:
+        if not self._names(name):
             return None
-        load()
+        self._load()
+        if name not in sys.modules:
+            return None
         # Python would now run the module a second time by its own spec: this one does nothing.
         self.real_spec = sys.modules[name].__spec__
         empty = importlib.machinery.ModuleSpec(name, self)
@@ -52,7 +58,7 @@ def import_torch_without_them() -> None:
         del torch._meta_registrations
     _allow_generators()
     if not any(name in sys.modules for name in CIRCLE):
-        sys.meta_path.insert(0, _LoadFirst())
+        LoadFirst(CIRCLE.__contains__, load)
         torch.__getattr__ = _load_attribute(torch.__getattr__)  # type: ignore[method-assign]
 
 
@@ -85,9 +91,8 @@ _kept: list[Any] = []  # a library takes its kernels with it when it goes
 
 def load() -> bool:
     """Register them where there is no C++ Meta kernel; False if that was done before."""
-    if NAME in sys.modules:
+    if NAME in sys.modules or _kept:
         return False
-    sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _LoadFirst)]
     import torch
 
     # which warns in its caller's name

@@ -47,8 +47,8 @@ from vramcast.suites.catalogue import SuiteRow, rows_of
 
 # With capped memory only the outcome is asked for.
 CAPPED_STEPS = 3
-# Most of what importing a Hugging Face model takes: once for all their rows, and for no other row.
-# Having imported it makes zoo-e10 1 % larger.
+# Most of what importing a Hugging Face model takes: once for their rows, and for no other. It makes
+# zoo-e10 1 % larger.
 HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
 PEER_SECONDS = 120.0
 

@@ -59,8 +59,7 @@ def _read() -> dict[str, list[SuiteRow]]:
 
 SUITES = _read()
 
-# Rows with the libraries of many fields, of several GPUs, of compiled steps, of models known by
-# name and of architectures of transformers: when asked for.
+# Only when asked for.
 ONLY_BY_NAME = ("wide", "distributed", "compiled", "known", "families")
 
 

@@ -116,9 +116,8 @@ def _import(reference: WorkloadReference) -> ModuleType:
 
 
 def _import_file(path: Path) -> ModuleType:
-    # The folder stays on sys.path: build() may import its neighbours later. The module's name
-    # differs from all others, as the file may be called torch.py, and is always the same for one
-    # path, so that pickle finds again what it defines.
+    # build() may import its neighbours later. No other module has this name, as the file may be
+    # called torch.py; pickle finds it again by it.
     _put_on_path(str(path.parent))
     name = f"vramcast_workload_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)

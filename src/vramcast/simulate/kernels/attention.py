@@ -20,8 +20,8 @@ TORCH_ORDER = [FLASH, EFFICIENT, MATH, CUDNN, 4]  # before the GPU or the progra
 HALVES = (torch.float16, torch.bfloat16)
 # GPUs with 100 KiB of shared memory instead of 164 or more
 SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
-# From torch 2.14 on the efficient kernel takes fewer heads of k and v than of q, and all fused
-# kernels take a single one without being told.
+# From torch 2.14 on the efficient kernel takes fewer heads of k and v than of q, and fused ones a
+# single one unasked.
 SHARES_HEADS = minor_version(torch.__version__) >= (2, 14)
 
 

@@ -98,8 +98,8 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
     make_folder(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    # Dynamo must see the modules' own method, not the one that notes which module is running; a
-    # program that is watched still hears of calls from outside
+    # Dynamo must see the modules' own method; a program that is watched still hears of calls from
+    # outside
     own: Any = torch.nn.Module._wrapped_call_impl
     if around := getattr(torch.nn.Module.__call__, AROUND, None):
         own = around(own)
@@ -107,8 +107,7 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
 
         skip_code(own.__code__)
     torch.nn.Module.__call__ = own  # type: ignore[method-assign]
-    # Later collections need not look at what the imports make. What a program has made until now
-    # may become garbage; what a function builds lives on.
+    # Later collections need not look at what the imports make, nor at what a function builds.
     may_freeze = is_first and patcher.gpu.is_of_function
     if may_freeze:
         gc.collect()

@@ -1,4 +1,4 @@
-"""torch._dynamo is imported only when something of it is used.
+"""torch._dynamo is imported only when something of it is used, other than its configuration.
 
 Why: optimizers import it to switch it off, and the import takes longer than most predictions.
 Functions that were decorated before are decorated again by the real module.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import importlib
 import importlib.machinery
 import sys
 import types
@@ -22,11 +23,17 @@ from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
 NAME = "torch._dynamo"
+CONFIG = f"{NAME}.config"
 
 
 def apply(_: Patcher) -> None:
     if NAME not in sys.modules:
         sys.modules[NAME] = _LazyDynamo(NAME)
+        meta_kernels.LoadFirst(_needs_the_real_one, become_real)
+
+
+def _needs_the_real_one(name: str) -> bool:
+    return name.startswith(f"{NAME}.") and name != CONFIG
 
 
 def is_real() -> bool:
@@ -78,7 +85,27 @@ def become_real() -> None:
         module._become_real()
 
 
+class _LazyPart:
+    """What a submodule answers while nothing is compiled. Anything else needs the real one."""
+
+    def __init__(self, name: str, **answers: Any) -> None:
+        self._name = name
+        vars(self).update(answers)
+
+    def __getattr__(self, name: str) -> Any:
+        become_real()
+        return getattr(getattr(sys.modules[NAME], self._name), name)
+
+
 class _LazyDynamo(types.ModuleType):
+    # asked by init_process_group and by DistributedDataParallel, which compares it with a name
+    trace_rules = _LazyPart("trace_rules", clear_lru_cache=lambda: None)
+    utils = _LazyPart("utils", get_optimize_ddp_mode=lambda: sys.modules[NAME].config.optimize_ddp)
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.__path__ = [f"{torch.__path__[0]}/_dynamo"]
+
     @staticmethod
     def disable(function: Any = None, recursive: bool = True, **options: Any) -> Any:
         if function is None:
@@ -101,14 +128,10 @@ class _LazyDynamo(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        self._become_real()
+        if name == "config":
+            return importlib.import_module(CONFIG)
+        become_real()
         return getattr(self, name)
-
-    @property
-    def __path__(self) -> list[str]:  # type: ignore[override]
-        """Python asks for it when a submodule is imported, which needs the real module."""
-        self._become_real()
-        return self.__path__
 
     def _become_real(self) -> None:
         """Run the real module in this object, so that existing references see the real one."""
