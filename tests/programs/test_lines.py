@@ -268,6 +268,21 @@ def test_the_evaluation_of_a_compiled_model_is_seen_and_its_settings_hold(folder
     assert [phase.name for phase in found.phases] == ["build", "train", "evaluate"]
 
 
+def test_a_rank_that_compiles_nothing_does_not_import_what_compiles(folder: Path) -> None:
+    Path("train.py").write_text(
+        "import sys, torch, torch.distributed as dist\n"
+        "dist.init_process_group('nccl')\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "torch._dynamo.config.suppress_errors = True\n"
+        "while 'torch._dynamo.symbolic_convert' not in sys.modules:\n"
+        "    model(torch.randn(4, 8, device='cuda')).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    line = ["torchrun", "--nproc-per-node=2", "train.py"]
+    assert vramcast.predict(line, gpu="h200", ranks=[0]).phases[-1].num_steps >= 3
+
+
 def test_a_module_finds_its_neighbours(folder: Path) -> None:
     package = folder / "package"
     package.mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,21 @@ import vramcast
 from vramcast.errors import UsageError
 from vramcast.forecast.budget import budget_for
 from vramcast.hardware.calibration.table import minor_version
+from vramcast.processes.ask import ForkServer
 from vramcast.records.prediction import Prediction
+from vramcast.simulate.runner import ENVIRONMENT, SHARED, shared_server
 from vramcast.workload.world import rank_variables, world_request
 
 PARALLEL = str(Path(__file__).parent / "small" / "parallel.py")
-pytestmark = pytest.mark.usefixtures("warm_simulations")
+SPREAD = ("fsdp", "optim", "pipelining", "tensor.parallel", "tensor.experimental")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm_ranks(workspaces_of_torch_2_11: None) -> Iterator[None]:
+    """What spreads a model is imported once: it takes longer than these programs."""
+    modules = (f"torch.distributed.{name}" for name in SPREAD)
+    with ForkServer((*SHARED, *modules), ENVIRONMENT) as server, shared_server(server):
+        yield
 
 
 def predict(*words: str, processes: int = 8, **options: Any) -> Prediction:
@@ -116,22 +127,6 @@ def test_where_only_one_rank_fails_the_other_is_the_answer(tmp_path: Path) -> No
     found = vramcast.predict(["torchrun", "--nproc-per-node=2", str(program)], gpu="h200")
     assert [rank.rank for rank in found.ranks] == [0]
     assert any(limit.startswith("rank 1 could not be simulated") for limit in found.limits)
-
-
-def test_a_rank_that_compiles_nothing_does_not_import_what_compiles(tmp_path: Path) -> None:
-    program = tmp_path / "train.py"
-    program.write_text(
-        "import sys, torch, torch.distributed as dist\n"
-        "dist.init_process_group('nccl')\n"
-        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8).cuda())\n"
-        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
-        "torch._dynamo.config.suppress_errors = True\n"
-        "while 'torch._dynamo.symbolic_convert' not in sys.modules:\n"
-        "    model(torch.randn(4, 8, device='cuda')).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-    line = ["torchrun", "--nproc-per-node=2", str(program)]
-    assert vramcast.predict(line, gpu="h200", ranks=[0]).phases[-1].num_steps >= 3
 
 
 @pytest.mark.long

@@ -15,8 +15,7 @@ from vramcast.simulate import device
 from vramcast.simulate.session import Session
 
 SESSION = Session(device.Device(), find_gpu("h200"))
-BEFORE = ThreadPoolExecutor(1)  # a thread from before any recording
-BEFORE.submit(int).result()
+BEFORE = ThreadPoolExecutor(1)  # with a thread from before any recording
 KIB = 1 << 10
 
 
@@ -36,6 +35,7 @@ def live_bytes() -> int:
 def run_programs() -> None:
     """Prints the name of every function of the main file and, where it failed, why."""
     warnings.simplefilter("ignore")
+    BEFORE.submit(int).result()
     for name, program in vars(sys.modules["__main__"]).copy().items():
         if name.startswith("_") or getattr(program, "__module__", "") != "__main__":
             continue
