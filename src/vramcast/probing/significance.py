@@ -69,8 +69,7 @@ def mean_noise(values: Sequence[float]) -> Noise:
     """Of numbers that depend on their neighbours, as the losses of a run do.
 
     A straight line is removed: losses that still fall are no noise. The rest is cut into a few long
-    stretches, whose means hardly depend on each other. A test at 5 % then has 4 to 8 % false
-    alarms; with sums of autocovariances 17 %.
+    stretches, whose means hardly depend on each other.
     """
     import numpy as np
 

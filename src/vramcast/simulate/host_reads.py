@@ -1,8 +1,7 @@
 """Values that a program reads from the GPU, not computed, but as a healthy run has them.
 
 Losses, norms and gradients are positive and fall a little with every backward pass; nothing is NaN
-or infinite; checks hold. In a `while` loop that waits for a value they fall faster, then the
-answers turn round, and at last the program is stopped with the line of the loop.
+or infinite; checks hold.
 """
 
 import sys

@@ -1,32 +1,32 @@
 """Forward passes of an evaluation that do the same are not run again and again.
 
-After a few with tensors of the same shapes that changed nothing of the module, read nothing from
-the GPU and did the same, those that follow only do that once more. Where the input grows, one
-in some is run.
+After a few that changed nothing of the module, read nothing from the GPU and did the same, those
+that follow only do that once more. Where the input grows, one in some is run, and what the others
+take grows as in those.
 """
 
 from __future__ import annotations
 
-import random
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
-from itertools import chain
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from operator import sub
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils import _pytree as trees
 
+from vramcast.simulate import pass_forms as forms
 from vramcast.simulate.device import Device
+from vramcast.simulate.pass_forms import Numbers, Result, State
 
 FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
 # where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
-FEWEST_GROWING, RUN_ONE_IN = 32, 17
+FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 32, 17, 71
 MOST_KINDS = 4
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
@@ -34,18 +34,9 @@ NOTE = (
     "their memory and time were taken"
 )
 GROWING = (
-    f"of forward passes whose input grows, as for a sample, one in {RUN_ONE_IN} was run: the last "
-    "may take a little more"
+    f"of forward passes whose input grows, as for a sample, one in {RUN_ONE_IN} or fewer were run: "
+    "others may take a little more"
 )
-PLAIN = (int, float, str, type(None), torch.dtype, torch.device, torch.Size)
-State = tuple[Any, ...]
-Numbers = NDArray[np.int64]
-
-
-class _Result(NamedTuple):
-    block: int  # the allocation that has it, counted from the first of the pass
-    dtype: torch.dtype
-    num_dims: int
 
 
 @dataclass
@@ -53,7 +44,8 @@ class _Pass:
     """What one did. Allocations are counted from its first."""
 
     same: State  # of all passes that are alike
-    sizes: Sequence[int]  # of its allocations
+    # sizes of its allocations; then sizes, strides and offsets of its results
+    numbers: Numbers
     names: Sequence[int]
     work: bytes
     results: Sequence[Any]
@@ -62,24 +54,45 @@ class _Pass:
     kept: frozenset[int]
     # when it made what is alive at its end
     made: Sequence[tuple[int, int]]
-    # sizes, strides and offsets of its results, then the bytes of what it made
-    numbers: Numbers
     num_events: int
+    num_work: int
     first_event: int
     first_allocation: int
     first_work: int
-    num_work: int
     num_alike: int = 0
-    growth: Any = None  # of the numbers, from one pass to the next
+    # by how much the numbers were more than in the pass before, and by how much that grows
+    step: Any = 0
+    bend: Any = 0
+    is_exact: Any = True  # so far
+    run_one_in: int = RUN_ONE_IN
 
     def compare(self, last: _Pass, num_passes: int, grows: bool) -> None:
         if self.same != last.same:
             return
-        if not grows and (self.work != last.work or self.sizes != last.sizes):
+        if not grows and (self.work != last.work or (self.numbers != last.numbers).any()):
             return
-        self.growth, rest = np.divmod(self.numbers - last.numbers, num_passes)
-        if not rest.any() and (last.growth is None or np.array_equal(self.growth, last.growth)):
-            self.num_alike = last.num_alike + 1
+        self.num_alike = last.num_alike + 1
+        grown, expected = self.numbers - last.numbers, last.after(num_passes)
+        if self.num_alike < 3:
+            self.step, self.bend = grown, (grown - last.step if last.num_alike else 0 * grown)
+            return
+        self.is_exact = last.is_exact & (self.numbers == expected)
+        must_be = [*(number - 1 for _, number in self.made)], slice(len(self.names), None)
+        if not all(self.is_exact[places].all() for places in must_be):
+            self.num_alike = 0
+            return
+        # what is padded grows in stairs
+        stairs = grown // num_passes if num_passes >= RUN_ONE_IN else 0
+        self.step = np.where(self.is_exact, last.step + num_passes * last.bend, stairs)
+        self.bend = last.bend * self.is_exact
+        is_near = abs(self.numbers - expected) <= RUN_ONE_IN * abs(self.step)
+        if num_passes > 1 and is_near.all():
+            self.run_one_in = min(2 * last.run_one_in + 1, RUN_AT_LEAST_ONE_IN)
+
+    def after(self, num_passes: int) -> Numbers:
+        more = self.step * num_passes + self.bend * (num_passes * (num_passes + 1) // 2)
+        numbers: Numbers = np.maximum(self.numbers + more, 0)
+        return numbers
 
 
 @dataclass(eq=False)
@@ -87,19 +100,19 @@ class _Known:
     """Of a module: its last passes of one kind, such as the blocks of a long sample."""
 
     form: State
-    numbers: Numbers
-    step: Numbers  # by which they grow
+    numbers: Sequence[int]
+    step: Sequence[int]  # by which they grow
     num_passes: int = 0
     num_since: int = 0  # passes that were not run
     num_in_vain: int = 0
     is_old: bool = False
     is_odd: bool = False  # the last that was run
     last: _Pass | None = None
-    parts: _Parts | None = None
+    parts: forms.Parts | None = None
 
     @property
     def grows(self) -> bool:
-        return bool(self.step.any())
+        return any(self.step)
 
 
 class SamePasses:
@@ -123,39 +136,45 @@ class SamePasses:
             torch.clear_autocast_cache = clear
 
     def run(self, call: Callable[..., Any], module: Any, *arguments: Any, **options: Any) -> Any:
-        given = None if torch.is_grad_enabled() else _given(arguments, options)
+        given = None if torch.is_grad_enabled() else forms.given(arguments, options)
+        go = functools.partial(call, module, *arguments, **options)
         if given is None:
             self._known.pop(module, None)
-            return call(module, *arguments, **options)
-        known = self._found(self._known.setdefault(module, []), *given)
+            return go()
+        form, numbers, leaves = given
+        known = self._found(self._known.setdefault(module, []), form, numbers)
         known.num_passes += 1
         if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
             known.is_old = True
-            return call(module, *arguments, **options)
-        known.parts = parts = known.parts or _Parts(module)
+            return go()
+        known.parts = parts = known.parts or forms.Parts(module)
         if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # who knows what hooks do
-            return call(module, *arguments, **options)
+            return go()
         last, known.num_since = known.last, known.num_since + 1
-        is_due = known.grows and known.num_since >= RUN_ONE_IN
-        is_like = last and last.num_alike >= FEWEST_ALIKE and not is_due
+        is_like = last and last.num_alike >= FEWEST_ALIKE
+        is_due = last and known.grows and known.num_since >= last.run_one_in
         # while an input grows on, nobody changes the module
-        if last and is_like and (known.grows or last.same[0] == parts.state()):
+        if last and is_like and not is_due and (known.grows or last.same[0] == parts.state()):
             self._note(GROWING if known.grows else NOTE)
             known.num_in_vain = 0
-            return self._repeat(last, known.num_since)
+            return self._repeat(last, known.num_since, leaves)
         known.num_in_vain += 1
-        return self._observe(known, parts, call, module, *arguments, **options)
+        return self._observe(known, parts, go, (arguments, options))
 
     @staticmethod
-    def _found(all_known: list[_Known], form: State, numbers: Numbers) -> _Known:
+    def _found(all_known: list[_Known], form: State, numbers: Sequence[int]) -> _Known:
         """The one that goes on with these, or of a sample that begins. Last used last."""
-        alike = [(known, numbers - known.numbers) for known in all_known if known.form == form]
+        alike = [
+            (known, tuple(map(sub, numbers, known.numbers)))
+            for known in all_known
+            if known.form == form
+        ]
         for found, step in alike:
-            if np.array_equal(step, found.step):
+            if step == found.step:
                 all_known.remove(found)
                 break
         else:
-            step = min((step for _, step in alike), key=_size, default=0 * numbers)
+            step = min((step for _, step in alike), key=_size, default=(0,) * len(numbers))
             num_passes = max((known.num_passes for known in all_known), default=0)
             found = _Known(form, numbers, step, num_passes)
         found.numbers = numbers
@@ -164,69 +183,24 @@ class SamePasses:
         return found
 
     def _observe(
-        self,
-        known: _Known,
-        parts: _Parts,
-        call: Callable[..., Any],
-        module: Any,
-        *arguments: Any,
-        **options: Any,
+        self, known: _Known, parts: forms.Parts, go: Callable[[], Any], arguments: Any
     ) -> Any:
-        device, random_numbers, state = self._device, _random_numbers(), parts.state()
-        given = [*map(id, _flat((arguments, options))[0])]
+        device, random_numbers, state = self._device, forms.random_numbers(), parts.state()
+        given = [*map(id, forms.flat(arguments)[0])]
         last, num_passes = known.last, known.num_since
         known.last, known.num_since = None, 0
         num_reads = device.library.vramcast_num_host_reads
         num_before = num_reads()
-        first_event = device.num("events")
+        first = device.num("events"), device.num("allocations"), device.num("work")
         was_given_back = not last or not last.kept or last.kept <= self._freed_since(last)
-        first_allocation, first_work = device.num("allocations"), device.num("work")
-        result = call(module, *arguments, **options)
-        is_same = num_reads() == num_before and _random_numbers() == random_numbers
-        is_same = is_same and [*map(id, _flat((arguments, options))[0])] == given
+        result = go()
+        is_same = num_reads() == num_before and forms.random_numbers() == random_numbers
+        is_same = is_same and [*map(id, forms.flat(arguments)[0])] == given
         if not is_same or parts.state() != state:
             return result
-        events = [_relative(event, first_allocation) for event in device.events(first_event)]
-        work, allocations = device.work(first_work), device.allocations(first_allocation)
-        leaves, form = _flat(result)
-        results = [_result(device, leaf, first_allocation) for leaf in leaves]
-        if 0 in events or None in results:
+        observed = self._pass(result, state, given, *first)
+        if observed is None:
             return result
-        alive = {number for number in set(events) if number > 0} - {-number for number in events}
-        tensors = [one for one in results if isinstance(one, _Result)]
-        returned = {one.block for one in tensors}
-        kept = frozenset(alive - returned)
-        has_views = len({(one.block, one.dtype) for one in tensors}) > len(returned)
-        is_unknown = kept and not torch.is_autocast_enabled("cuda")
-        if not returned <= alive or has_views or is_unknown:
-            return result
-        sizes, names = (
-            [getattr(one, name) for one in allocations] for name in ("num_bytes", "operator_name")
-        )
-        made = [(at, number) for at, number in enumerate(events) if number in alive]
-        numbers: list[int] = []
-        for leaf in leaves:
-            if isinstance(leaf, Tensor):
-                numbers += (*leaf.shape, *leaf.stride(), int(leaf.storage_offset()))
-            elif type(leaf) is int:
-                numbers.append(leaf)
-        numbers += [sizes[number - 1] for _, number in made]
-        observed = _Pass(
-            (state, events, names, [one.stream for one in allocations], results, form, kept),
-            sizes,
-            names,
-            bytes(work),
-            results,
-            form,
-            kept,
-            made,
-            np.array(numbers, np.int64),
-            len(events),
-            first_event,
-            first_allocation,
-            first_work,
-            len(work),
-        )
         if last and was_given_back:
             observed.compare(last, num_passes, known.grows)
         # kernels do not pad every eighth size
@@ -237,29 +211,65 @@ class SamePasses:
             known.last, known.num_since = last, num_passes
         return result
 
+    def _pass(self, result: Any, state: State, given: Sequence[int], *first: int) -> _Pass | None:
+        """None where it cannot be repeated."""
+        device, (first_event, first_allocation, first_work) = self._device, first
+        events = [_relative(event, first_allocation) for event in device.events(first_event)]
+        work, allocations = device.work(first_work), device.allocations(first_allocation)
+        leaves, form = forms.flat(result)
+        numbers = [one.num_bytes for one in allocations]
+        results = [forms.result(device, leaf, first_allocation, given, numbers) for leaf in leaves]
+        if 0 in events or None in results:
+            return None
+        alive = {number for number in set(events) if number > 0} - {-number for number in events}
+        tensors = [one for one in results if isinstance(one, Result)]
+        returned = {one.block for one in tensors}
+        kept = frozenset(alive - returned)
+        has_views = len({(one.block, one.dtype) for one in tensors}) > len(returned)
+        is_unknown = kept and not torch.is_autocast_enabled("cuda")
+        if not returned <= alive or has_views or is_unknown:
+            return None
+        names = [one.operator_name for one in allocations]
+        made = [(at, number) for at, number in enumerate(events) if number in alive]
+        return _Pass(
+            (state, events, names, [one.stream for one in allocations], results, form, kept),
+            np.array(numbers, np.int64),
+            names,
+            bytes(work),
+            results,
+            form,
+            kept,
+            made,
+            len(events),
+            len(work),
+            *first,
+        )
+
     def _freed_since(self, last: _Pass) -> set[int]:
         events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _repeat(self, last: _Pass, num_passes: int) -> Any:
+    def _repeat(self, last: _Pass, num_passes: int, given: Sequence[Any]) -> Any:
         """Its results are made where it made them, so that all other memory is where it was."""
         library = self._device.library
-        numbers = last.numbers + num_passes * last.growth
-        num_sizes = len(numbers) - len(last.made)
-        dtypes = {one.block: one.dtype for one in last.results if isinstance(one, _Result)}
+        numbers = last.after(num_passes)
+        as_now = numbers.ctypes.data, last.first_allocation
+        sizes, others = np.split(numbers, [len(last.names)])
+        dtypes = {one.block: one.dtype for one in last.results if isinstance(one, Result)}
         made: dict[int, Tensor] = {}
-        begin = last.first_event
-        for (at, number), num_bytes in zip(last.made, numbers[num_sizes:].tolist(), strict=True):
-            library.vramcast_repeat_events(begin, last.first_event + at, begin == last.first_event)
-            begin = last.first_event + at + 1
+        begin = start = last.first_event
+        for at, number in last.made:
+            library.vramcast_repeat_events(begin, start + at, begin == start, *as_now)
+            begin = start + at + 1
             dtype = dtypes.get(number, torch.uint8)
-            made[number] = self._made(num_bytes, last.names[number - 1], dtype)
-        end = last.first_event + last.num_events
-        library.vramcast_repeat_events(begin, end, begin == last.first_event)
+            made[number] = self._made(int(sizes[number - 1]), last.names[number - 1], dtype)
+        end = start + last.num_events
+        library.vramcast_repeat_events(begin, end, begin == start, *as_now)
         library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
         self._kept += [made[number] for number in last.kept]
-        left = iter(numbers.tolist())
-        return _unflat((_again(one, made, left) for one in last.results), last.form)
+        left = iter(others.tolist())
+        again = (forms.again(one, made, given, left) for one in last.results)
+        return forms.unflat(again, last.form)
 
     def _made(self, num_bytes: int, name: int, dtype: torch.dtype) -> Tensor:
         library = self._device.library
@@ -270,88 +280,8 @@ class SamePasses:
             library.vramcast_end_kernel(before)
 
 
-def _given(arguments: Any, options: Any) -> tuple[State, Numbers] | None:
-    """What a pass depends on, and its sizes. None where that is not known."""
-    if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
-        return None
-    if torch._C._functorch.peek_interpreter_stack():  # no storages
-        return None
-    leaves, form = _flat((arguments, options))
-    described = [_described(leaf) for leaf in leaves]
-    if None in described:
-        return None
-    modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
-    numbers = [number for leaf in leaves for number in _sizes(leaf)]
-    return (*modes, form, *described), np.array(numbers, np.int64)
-
-
-def _flat(value: Any) -> tuple[list[Any], Any]:
-    """Also what a dataclass holds, such as the cache of a sample."""
-    found, form = trees.tree_flatten(value)
-    leaves, forms = list[Any](), list[Any]()
-    for leaf in found:
-        if is_dataclass(type(leaf)) and hasattr(leaf, "__dict__"):
-            inner, inner_form = _flat(vars(leaf))
-            leaves += inner
-            forms.append((type(leaf), inner_form))
-        else:
-            leaves.append(leaf)
-            forms.append(None)
-    return leaves, (form, forms)
-
-
-def _unflat(leaves: Iterator[Any], form: Any) -> Any:
-    tree, forms = form
-    found = []
-    for one in forms:
-        if one is None:
-            found.append(next(leaves))
-            continue
-        found.append(object.__new__(one[0]))
-        vars(found[-1]).update(_unflat(leaves, one[1]))
-    return trees.tree_unflatten(found, tree)
-
-
-def _described(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        is_known = leaf.is_cuda and type(leaf) in (Tensor, torch.nn.Parameter)
-        return (leaf.dtype, leaf.ndim, leaf.numel() > 0) if is_known else None
-    if type(leaf) is int:
-        return int
-    return (type(leaf), leaf) if isinstance(leaf, PLAIN) else None
-
-
-def _size(step: Numbers) -> int:
-    return int(abs(step).sum())
-
-
-def _sizes(leaf: Any) -> Sequence[int]:
-    """The stride of a single one says nothing."""
-    if not isinstance(leaf, Tensor):
-        return (leaf,) if type(leaf) is int else ()
-    strides = zip(leaf.shape, leaf.stride(), strict=True)
-    return (*leaf.shape, *(step * (size > 1) for size, step in strides))
-
-
-class _Parts:
-    """Of a module: what changes with whatever is put into them, and with their tensors."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        parts = list(module.modules())
-        self.has_hooks = any(part._forward_hooks or part._forward_pre_hooks for part in parts)
-        self._own = dicts = [vars(part) for part in parts]
-        values = [value for each in dicts for value in each.values()]
-        held = [one for one in values if isinstance(one, dict | list | set)]
-        self._containers = [*dicts, *held]
-        self._tensors = [*module.parameters(), *module.buffers()]
-
-    def state(self) -> State:
-        own = [*map(id, chain.from_iterable(map(dict.values, self._own)))]
-        return own, [*map(len, self._containers)], [one._version for one in self._tensors]
-
-
-def _random_numbers() -> Any:
-    return torch.get_rng_state().numpy().tobytes(), random.getstate()
+def _size(step: Sequence[int]) -> int:
+    return sum(map(abs, step))
 
 
 def _relative(event: int, first: int) -> int:
@@ -359,23 +289,3 @@ def _relative(event: int, first: int) -> int:
     number = abs(event) - first
     is_own = 0 < number < MOST_ALLOCATIONS
     return (number if event > 0 else -number) if is_own else 0
-
-
-def _result(device: Device, leaf: Any, first: int) -> Any:
-    if type(leaf) is int:
-        return int
-    if not isinstance(leaf, Tensor):
-        return (leaf,) if isinstance(leaf, PLAIN) else None
-    if type(leaf) is not Tensor or not leaf.is_cuda or torch.ops.vramcast.values(leaf) is not None:
-        return None
-    (number,) = device.block_ids([leaf.untyped_storage().data_ptr()])
-    return _Result(number - first, leaf.dtype, leaf.ndim)
-
-
-def _again(one: Any, made: dict[int, Tensor], numbers: Iterator[int]) -> Any:
-    if one is int:
-        return next(numbers)
-    if not isinstance(one, _Result):
-        return one[0]
-    size, stride = ([next(numbers) for _ in range(one.num_dims)] for _ in range(2))
-    return made[one.block].as_strided(size, stride, next(numbers))

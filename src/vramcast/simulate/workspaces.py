@@ -1,6 +1,6 @@
 """cuBLAS and cuBLASLt workspaces by GPU architecture and torch version.
 
-Read in torch's sources and in the code of its CUDA builds 2.10.0 to 2.15.0:
+Read in torch's sources and CUDA builds, 2.10 to 2.15:
 up to 2.11 a thread keeps one of cuBLAS and one of cuBLASLt from its first product on;
 from 2.12 on they share that of cuBLAS; from 2.15 on each product takes its own and gives it back.
 """

@@ -7,8 +7,6 @@ One object: version, kind, the fields of TraceHead, and events, one row a line:
     ["free", id]
     ["step", number]                  a step begins; before the first is the build
     ["empty_cache"]
-
-Beside it lies snapshot.pickle, which https://pytorch.org/memory_viz opens and vramcast never reads.
 """
 
 import contextlib

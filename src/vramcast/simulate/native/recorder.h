@@ -194,14 +194,15 @@ struct Recorder {
     streams.free_later(id, used_on);
   }
 
-  // What these events did once more, with allocations of its own. Of one repetition, the parts
-  // follow each other: the first one begins it.
-  void repeat(int64_t first, int64_t last, bool begins) {
+  // What these events did once more, with allocations of its own, the one after `before` the first
+  // of `sizes`. Of one repetition, the parts follow each other: the first one begins it.
+  void repeat(int64_t first, int64_t last, bool begins, const int64_t* sizes, int64_t before) {
     const std::lock_guard lock(mutex);
     if (begins) repeated.clear();
     for (auto i = first; i < last; ++i) {
       const auto event = events[i];
-      const auto allocation = allocations[std::abs(event) - 1];
+      auto allocation = allocations[std::abs(event) - 1];
+      allocation.num_bytes = sizes[std::abs(event) - 1 - before];
       const auto num_bytes = (allocation.num_bytes + 511) / 512 * 512;
       if (event > 0) {
         allocations.push_back(allocation);
