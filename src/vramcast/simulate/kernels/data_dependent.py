@@ -101,13 +101,12 @@ def nonzero(x: Tensor) -> Tensor:
     count = new(dtype=torch.int32)
     n = x.numel()
     scratch(1 if n <= 4096 else 21503)
-    positions = None if values is None else values.nonzero()
-    length = num_nonzero(x) if positions is None else positions.shape[0]
+    length = num_nonzero(x) if values is None else int(values.count_nonzero())
     out = new(x.dim(), length, dtype=torch.int64).t()
     if length or x.dim():
         scratch(tile_bytes(n, 8448))
-    if positions is not None:
-        set_known(out, positions)
+    if values is not None and not torch.ops.vramcast.set_positions(out, x):
+        set_known(out, values.nonzero())
     del count, dense
     return out
 

@@ -110,13 +110,18 @@ def _contents(positions: Sequence[Tensor | None]) -> list[Tensor | None] | None:
 @kernel("index.Tensor")
 def index(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     positions = _as_positions(indices)
-    present = torch.broadcast_tensors(*(p for p in positions if p is not None))
+    present: Any = [p for p in positions if p is not None]
+    if len({p.shape for p in present}) > 1:
+        present = torch.broadcast_tensors(*present)
     # one kernel goes through all of them with the same strides
     is_alike = len({p.stride() for p in present}) == 1
     dense = None if is_alike else [p.contiguous() for p in present]
-    if 0 < len(present) == x.dim() and present[0].dim() == 1:
+    places = [place for place, p in enumerate(positions) if p is not None]
+    is_together = places and places[-1] - places[0] < len(places) and present[0].dim()
+    if is_together and x.is_contiguous():
         # without Meta kernels, which take long
-        out = new(len(present[0]), dtype=x.dtype)
+        before, after = x.shape[: places[0]], x.shape[places[-1] + 1 :]
+        out = new(*before, *present[0].shape, *after, dtype=x.dtype)
     else:
         out = like(meta_result(aten.index.Tensor, x, positions))
     del dense

@@ -191,6 +191,27 @@ static void set_computed(const at::Tensor& tensor, const at::Tensor& values) {
   block->drawn = !is_held;
 }
 
+// The positions of a mask's true elements, found as soon as somebody asks. False where they have to
+// be found at once.
+static bool set_positions(const at::Tensor& tensor, const at::Tensor& mask) {
+  auto* block = block_of(tensor);
+  auto source = source_of(mask, false);
+  if (!block || block->num_bytes > max_deferred_bytes || !source || !source->contents)
+    return false;
+  auto contents = std::make_shared<Contents>();
+  contents->bytes = host_bytes(block->num_bytes);
+  contents->depth = source->contents->depth + 1;
+  Source to{{}, {}, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()),
+            tensor.storage_offset(), tensor.dtype()};
+  contents->write = [to, from = std::move(*source), bytes = contents->bytes] {
+    BelowSimulation below;
+    to.view_of(bytes).copy_(at::nonzero(from.read()));
+  };
+  block->drawn = !may_carry_values(tensor);
+  block->values = std::move(contents);
+  return true;
+}
+
 static void set_deferred(const at::Tensor& tensor, std::shared_ptr<Contents> contents) {
   auto* block = block_of(tensor);
   block->values = std::move(contents);

@@ -344,6 +344,7 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
     if (ranks.defined()) return set_ranked(results[0].toTensor(), ranks);
     return later ? set_deferred(results[0].toTensor(), std::move(later)) : void();
   }
+  if (only_views(info)) return;  // the storage has them
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
   if (info.samples || info.overwrites) {
     for (const int i : info.written_arguments)

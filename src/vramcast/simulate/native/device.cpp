@@ -356,6 +356,7 @@ TORCH_LIBRARY(vramcast, library) {
   library.def("_local_scalar_dense(Tensor tensor) -> Scalar");
   library.def("values(Tensor tensor) -> Tensor?");
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
+  library.def("set_positions(Tensor tensor, Tensor mask) -> bool");
   library.def("forget_values(Tensor tensor) -> ()");
   library.def("begin_uniform(Tensor tensor) -> ()");
   library.def("typical(Tensor tensor) -> (float, bool, float)");
@@ -364,6 +365,7 @@ TORCH_LIBRARY(vramcast, library) {
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);
   library.impl("set_values", &set_computed);
+  library.impl("set_positions", &set_positions);
   library.impl("forget_values", &forget_values);
   library.impl("begin_uniform", &begin_uniform);
   library.impl("typical", &typical_value);

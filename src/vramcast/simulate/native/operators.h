@@ -106,6 +106,12 @@ struct Operator {
   int info_result = -1;                // linalg: which result tells of errors
 };
 
+static bool only_views(const Operator& info) {
+  for (size_t i = 0; i < info.result_aliases.size(); ++i)
+    if (info.result_aliases[i] < 0 || info.result_writes[i]) return false;
+  return !info.result_aliases.empty();
+}
+
 static ShortMutex operators_mutex;
 static std::unordered_map<const c10::FunctionSchema*, Operator> operators;
 

@@ -164,12 +164,6 @@ static void note_walk(const AccessOf& access, const at::Tensor& written, Work& w
   }
 }
 
-static bool only_views(const Operator& info) {
-  for (size_t i = 0; i < info.result_aliases.size(); ++i)
-    if (info.result_aliases[i] < 0 || info.result_writes[i]) return false;
-  return !info.result_aliases.empty();
-}
-
 static bool products_in_tf32() {
   return at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
          at::Float32Precision::TF32;
