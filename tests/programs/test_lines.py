@@ -208,6 +208,8 @@ def test_what_was_not_seen_is_said_and_what_was_seen_is_shown() -> None:
         ("exit", "ended itself with exit code 3, before it trained", "What it printed"),
         ("message", "no data here", ""),
         ("raises", "ValueError: wrong value 7", "The program itself raised it, at loops.py:"),
+        ("no-file", "No such file or directory: 'weights.pt'", "itself raised it, at loops.py:"),
+        ("no-name", "no attribute 'boolean'", "itself raised it, at "),
         ("wordless", "Wordless", "The program itself raised it, at loops.py:"),
         ("interrupts", "KeyboardInterrupt", "The program itself raised it, at loops.py:"),
         ("input", "EOFError", "It asks for input"),

@@ -254,6 +254,10 @@ def test_rows_that_were_not_predicted_miss_a_goal_and_a_few_times_are_not_judged
     rows += [AccuracyRow(name="not predicted", measured_reserved_bytes=GIB)]
     found = dict(goals(summarise(rows, gpu=None, torch_version="", measured_torch_version="")))
     assert found["every workload is predicted: 3 of 4"] is False
+    # nor measured
+    rows += [AccuracyRow(name="neither")]
+    found = dict(goals(summarise(rows, gpu=None, torch_version="", measured_torch_version="")))
+    assert found["every workload is predicted: 3 of 5"] is False
     assert [reached for text, reached in found.items() if "step time" in text] == [None, None]
 
 

@@ -16,10 +16,9 @@ from vramcast.tracing.trace import SimulatedRun
 DEFAULT_GPU = "h200"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
-# Of NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into (4 MiB for
-# Simple, 4,915,200 bytes for LL128, 512 KiB for LL; src/init.cc) and one to send, each rounded up
-# to the driver's 2 MiB, as on the H100s of NVIDIA/nccl issue 1685. With NVLink 16 channels (issues
-# 892, 1453), else 2 (nccl-tests issue 228). Trees, NVLS and all-to-all add to it.
+# Of NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into (for Simple,
+# LL128 and LL; src/init.cc) and one to send, each rounded up to the driver's 2 MiB (NVIDIA/nccl
+# issue 1685). With NVLink 16 channels (issues 892, 1453), else 2 (nccl-tests issue 228).
 NCCL_CHANNEL_BYTES = 10_485_760 + 2_097_152
 NVLINK_CHANNELS, PCIE_CHANNELS = 16, 2
 # Measured on an H200 with NCCL 2.28.9: its kernels, which stay when a group is destroyed, and a

@@ -17,8 +17,7 @@ COMFORTABLE_RATIOS = (0.92, 0.85)
 # Without a guess, the second size is so many times the smallest. Where memory does not grow, the
 # next is fewer times: a huge batch may take minutes.
 SECOND_SIZE_FACTOR, NEXT_SIZE_FACTOR = 256, 16
-# Another size looked at, as a part of the first estimate: far enough to show how memory and time
-# grow, near enough to have the same events.
+# Another size looked at, as a part of the first estimate: near enough to have the same events.
 BELOW_GUESS = 0.8
 MAX_ROUNDS = 8
 # Sizes looked at beside the edge: with fragmentation one may fail and a larger one fit.

@@ -3,8 +3,7 @@
     ask("vramcast.simulate.worker:answer", request, timeout_seconds=300)
 
 A task is a function `task(request, tell) -> answer` of JSON values; `tell` sends progress. Errors
-of vramcast are raised here as they were there; any other end is a `TaskFailed`. At the end nothing
-that the task has started is left running.
+of vramcast are raised here as they were there; any other end is a `TaskFailed`.
 """
 
 import contextlib

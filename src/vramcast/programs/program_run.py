@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vramcast.errors import WorkloadError
@@ -298,19 +299,29 @@ def _own_place(error: BaseException) -> str:
     """Where the program or a library of it raised the error; empty where torch may have, or the
     simulated GPU."""
     last = error.__traceback__
-    if last is None:
+    if last is None or isinstance(error, OSError) and "nvidia" in str(error):
         return ""
     while last.tb_next is not None:
         last = last.tb_next
-    frame = last.tb_frame
-    path = os.path.realpath(frame.f_code.co_filename)
+    code = last.tb_frame.f_code
     torch = os.path.dirname(os.path.realpath(getattr(sys.modules.get("torch"), "__file__", "")))
-    is_raised = frame.f_code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
-    if not is_raised and not isinstance(error, OWN_ERRORS):
+    places = [
+        (os.path.realpath(frame.f_code.co_filename), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    own = [one for one in places if not one[0].startswith((torch + os.sep, OWN_FOLDER + os.sep))]
+    is_raised = code.co_code[last.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    is_outside = own[-1:] == places[-1:] and (is_raised or isinstance(error, OWN_ERRORS))
+    if not own or not is_outside and not _would_fail_on_a_gpu(error):
         return ""
-    if any(path.startswith(folder + os.sep) for folder in (torch, OWN_FOLDER)):
-        return ""
-    return f"{os.path.basename(path)}:{last.tb_lineno}"
+    return f"{os.path.basename(own[-1][0])}:{own[-1][1]}"
+
+
+def _would_fail_on_a_gpu(error: BaseException) -> bool:
+    """There is no such file, or a module lacks a name."""
+    module = getattr(error, "obj", None)
+    lacks_name = isinstance(module, ModuleType) and not module.__name__.startswith("torch")
+    return lacks_name or getattr(error, "filename", None) is not None
 
 
 def _wanted_address(error: BaseException) -> str:

@@ -1,7 +1,6 @@
 """How records are written as JSON and read back strictly.
 
-Reading checks every field against its annotation: code that is given a record trusts its types. The
-message about one that cannot be read names the file, the field, the value, and what to do.
+Reading checks every field against its annotation: code that is given a record trusts its types.
 
 To change a kind of record, add a field with a default: older files are still read. Where that is
 not possible, raise its `VERSION` and convert older data in `upgraded`.

@@ -24,8 +24,7 @@ TURNED_READS = 1000  # from here on values rise, and conditions have the other a
 MAX_READS = 10_000
 MAX_KNOWN_READS = 50_000  # of values that are really computed
 LARGEST_VALUE = 1e30
-# Which share of a detector's boxes overlap with wanted ones: with new weights (0.1 to 1 % were
-# seen), and at most, when it takes a quarter of its samples.
+# Which share of a detector's boxes overlap with wanted ones: with new weights, and at most.
 FEW_OVERLAPS, MANY_OVERLAPS = 0.002, 0.25
 OWN_FOLDER = __file__.rpartition("/")[0]
 

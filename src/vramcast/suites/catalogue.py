@@ -15,7 +15,6 @@ from vramcast.workload import name_of
 # Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
 MEASURE_STEPS = 12
 # Where memory adds up until the host is as far ahead of the GPU as it can be, a row says how many.
-# Without its other ranks a step's time means little.
 FEW_STEPS = {"distributed": 4}
 ROW_ADVICE = """A row is a table with a workload and its knobs, for example
 [small]

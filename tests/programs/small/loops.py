@@ -96,6 +96,12 @@ match kind:
         sys.exit("no data here")
     case "raises":
         raise ValueError("wrong value 7")
+    case "no-file":
+        torch.load("weights.pt")
+    case "no-name":
+        import numpy
+
+        print(numpy.linalg.boolean)
     case "wordless":
 
         class Wordless(Exception):

@@ -2,8 +2,7 @@
 
 To patch another library, add a file with the reason and the versions in its docstring (of torch,
 where they are others than 2.10 to 2.15), the module in LIBRARY, and `apply(patcher)`, which
-replaces attributes with `patcher.put`; they are put back later. It is called once the library is
-imported.
+replaces attributes with `patcher.put`; they are put back later.
 """
 
 import importlib
