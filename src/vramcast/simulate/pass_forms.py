@@ -108,7 +108,7 @@ def random_numbers() -> Any:
 
 
 def result(device: Device, leaf: Any, first: int, given: Sequence[int], numbers: list[int]) -> Any:
-    """What makes it again, or its place among what was given, with numbers that may grow."""
+    """What makes it again, or its place among what was given."""
     if type(leaf) is int:
         numbers.append(leaf)
         return int

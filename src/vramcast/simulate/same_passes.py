@@ -60,7 +60,7 @@ class _Pass:
     first_allocation: int
     first_work: int
     num_alike: int = 0
-    # by how much the numbers were more than in the pass before, and by how much that grows
+    # by which the numbers grew, and by which that grows
     step: Any = 0
     bend: Any = 0
     is_exact: Any = True  # so far
