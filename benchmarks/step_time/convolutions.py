@@ -69,7 +69,7 @@ def work_of(record: dict[str, Any], direction: str) -> OperatorWork:
         batch=record["batch"],
         is_dilated=max(record["dilation"]) > 1,
     )
-    is_tf32 = record.get("tf32", record["dtype"] == "fp32")
+    is_tf32 = record["dtype"] == "fp32" and record.get("tf32", True)
     dtype = TF32 if is_tf32 else DTYPES[record["dtype"]]
     moved = (x + y + math.prod(weight)) * (4 if record["dtype"] == "fp32" else 2)
     flops = 2.0 * small * math.prod(weight) / weight[0]

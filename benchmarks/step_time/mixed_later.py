@@ -176,7 +176,7 @@ SETS: dict[str, dict[str, Callable[[], Step]]] = {
     },
     "mixed_fourth": {
         "resnest_fp32": lambda: of_timm("resnest50d", 64, **PLAIN),
-        "hrnet_last": lambda: of_timm("hrnet_w32", 128, **LAST),
+        "resnetaa_last": lambda: of_timm("resnetaa50", 160, **LAST),
         "vovnet": lambda: of_timm("ese_vovnet39b", 160),
         "convnextv2_last": lambda: of_timm("convnextv2_tiny", 128, **LAST),
         "davit": lambda: of_timm("davit_tiny", 160),
