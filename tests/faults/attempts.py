@@ -37,7 +37,7 @@ from vramcast.simulate.runner import ENVIRONMENT, SHARED
 # docs/index.md has the list
 DOCUMENTED_EXITS = (0, 1, 2, 3, 130, 143)
 HANG_SECONDS = 20
-WORKERS_ONLY = ("vramcast.programs", "vramcast.simulate.patches")
+WORKERS_ONLY = ("vramcast.integrations", "vramcast.programs", "vramcast.simulate.patches")
 HANDLED = (signal.SIGINT, signal.SIGTERM)
 # a command that has torch in its workers only needs little
 MAX_ADDRESS_BYTES, MAX_WORKER_ADDRESS_BYTES = 4 << 30, 32 << 30

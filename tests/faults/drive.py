@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import failing_writes
@@ -71,11 +71,14 @@ def _drive_all(asked: argparse.Namespace, each: list[list[str]]) -> int:
             ).returncode
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
+            driving = [pool.submit(drive, names) for names in each]
             try:
-                return max(pool.map(drive, each))
+                return max(each.result() for each in driving)
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
                 lifetime.end_children()
+                while wait(driving, timeout=0.05).not_done:  # one was about to start
+                    lifetime.end_children()
 
 
 def _drive(asked: argparse.Namespace, root: Path) -> int:
