@@ -43,7 +43,7 @@ class Allocation(ctypes.Structure):
 
 
 class Work(ctypes.Structure):
-    """Mirrors struct Work in native/work.h."""
+    """Mirrors struct Work in native/work_list.h."""
 
     _fields_ = [
         ("flops", c_double),
@@ -55,6 +55,12 @@ class Work(ctypes.Structure):
         ("access", c_int32),
         ("stream", c_int64),
     ]
+
+
+class Done(ctypes.Structure):
+    """Mirrors struct Done in native/work_list.h."""
+
+    _fields_ = [("kind", c_int32), ("phase", c_int32)]
 
 
 LOCATION_CALLBACK = ctypes.PYFUNCTYPE(c_int64, ctypes.py_object, c_int32)
@@ -168,9 +174,13 @@ class Device:
         """With the fields of Allocation."""
         return self._array("allocations", Allocation)
 
-    def work_array(self, start: int = 0, end: int | None = None) -> NDArray[Any]:
-        """What each operator computed and moved, in order, with the fields of Work."""
-        return self._array("work", Work, start, end)
+    def done_array(self, start: int, end: int) -> NDArray[Any]:
+        """Which kind of work each operator did, in order, with the fields of Done."""
+        return self._array("done", Done, start, end)
+
+    def kind_of_work(self, number: int) -> Work:
+        self.library.vramcast_kind_of_work(ctypes.byref(work := Work()), number)
+        return work
 
     def work_begins(self) -> list[int]:
         """Where in that each step begins."""

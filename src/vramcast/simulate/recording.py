@@ -12,7 +12,7 @@ from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import NEVER, replay
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate import repeating
-from vramcast.simulate.device import STEP, Allocation, Device, Work
+from vramcast.simulate.device import STEP, Allocation, Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
 from vramcast.simulate.ownership import Ownership
@@ -109,7 +109,7 @@ class Recording:
         self, bounds: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[int]]:
         """What `repeating` compares."""
-        work = self.device.work_array(bounds[-3], bounds[-1])
+        work = self.device.done_array(bounds[-3], bounds[-1])
         within = [bound - bounds[-3] for bound in bounds]
         return self.device.events_array(), self.device.allocations_array(), work, within
 
@@ -172,7 +172,7 @@ class Recording:
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
         is_second = len(self.made_once) > 0
-        operators = {self.device.name(index) for index in np.unique(allocations["operator_name"])}
+        operators = set(map(self.device.name, _used(allocations["operator_name"])))
         return trace.SimulatedRun(
             events=repeating.with_repetitions(events, self.num_repetitions, self.made_once),
             sizes=original.each(allocations["num_bytes"]),
@@ -184,7 +184,7 @@ class Recording:
             allocation=self._details(allocations, categories, original),
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
-            works=self._described(self.device.work_array(bounds[step], bounds[step + 1])),
+            works=self._described(self.device.done_array(bounds[step], bounds[step + 1])),
             # a trainer that is asked to end does so in its last step
             num_python_calls=min(calls[number] for number in whole[-1 if is_second else -2 :]),
             segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
@@ -227,9 +227,11 @@ class Recording:
         return _first(is_kernel)
 
     def _is_of(self, operators: Set[str], allocations: NDArray[Any]) -> NDArray[np.bool_]:
-        names = np.unique(allocations["operator_name"])
-        ours = [name for name in names if self.device.name(name).partition(".")[0] in operators]
-        return np.isin(allocations["operator_name"], ours)
+        names = allocations["operator_name"]
+        ours = np.zeros(names.max(initial=-1) + 2, bool)  # the last is of what has none: -1
+        for name in _used(names):
+            ours[name] = self.device.name(name).partition(".")[0] in operators
+        return ours[names]
 
     def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
         words = ["activations", "temporaries", "workspaces"]
@@ -288,13 +290,18 @@ class Recording:
         # nothing runs while a graph is captured
         items = np.ascontiguousarray(step[step["phase"] != CAPTURED])
         firsts, codes = self.device.distinct(items)
-        found = (self.device.operator_work(Work.from_buffer_copy(items[i])) for i in firsts)
-        return Works(codes, tuple(found))
+        kinds = map(self.device.kind_of_work, items["kind"][firsts].tolist())
+        return Works(codes, tuple(map(self.device.operator_work, kinds)))
 
 
 def _place_of(number: int, events: NDArray[np.int64]) -> int:
     """Of that allocation in the events."""
     return int(np.argmax(events == number)) if number else 0
+
+
+def _used(names: NDArray[np.int32]) -> list[int]:
+    """Each once, in order."""
+    return (np.flatnonzero(np.bincount(names + 1)) - 1).tolist()
 
 
 def _first(is_one: NDArray[np.bool_]) -> int:

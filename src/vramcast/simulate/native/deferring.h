@@ -153,7 +153,13 @@ static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const O
   if (!block || block->num_bytes > max_deferred_bytes || deferred_bytes_left <= 0 ||
       !c10::isFloatingType(result.scalar_type()) || is_long(info, arguments, result))
     return nullptr;
-  auto found = recipe_of(op, info, arguments);
+  bool any_known = false;  // of most operators nothing is: that is seen before anything is copied
+  for (const auto& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      const auto* other = tensor.is_cuda() && tensor.has_storage() ? block_of(tensor) : nullptr;
+      any_known = any_known || (other && other->values);
+    });
+  auto found = any_known ? recipe_of(op, info, arguments) : std::nullopt;
   if (!found) return nullptr;
   const bool writes = !info.written_arguments.empty();
   size_t place = 0;

@@ -160,9 +160,9 @@ static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const 
   if (info.filled_with >= 0)
     check_range(arguments[0].toTensor(), arguments[info.filled_with].toScalar());
   const CurrentOperator current(recorder, info.name);
-  const auto metas = described_results(op, info, arguments);
-  const auto copy = copy_made_first(info, arguments, *metas);
-  auto results = make_results(info, arguments, *metas, true);
+  const auto described = described_results(op, info, arguments);
+  const auto copy = copy_made_first(info, arguments, described->metas);
+  auto results = make_results(info, arguments, described->metas, true);
   // as torch's kernels of lists do themselves: a gradient may need what was there before
   if (info.updates_list)
     for_each_tensor(arguments[0], [](const at::Tensor& tensor) {
@@ -176,7 +176,7 @@ static std::vector<IValue> simulate_on_gpu(const c10::OperatorHandle& op, const 
     simulate_sorted_places(info, arguments, results[0].toTensor());
   if (info.leaves_complex) simulate_complex_result(arguments[0].toTensor());
   carry_values(op, info, arguments, results);
-  note_work(info, arguments, results);
+  note_work(info, arguments, results, *described);
   return results;
 }
 
@@ -223,12 +223,12 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
 
   if (on_gpu) return replace_arguments(stack, num_arguments, simulate_on_gpu(op, info, arguments));
   const CurrentOperator current(recorder, info.name);
-  const auto metas = described_results(op, info, arguments);
-  if ((!any_tensor && total_bytes(*metas) <= max_host_float_bytes) ||
+  const auto described = described_results(op, info, arguments);
+  if ((!any_tensor && total_bytes(described->metas) <= max_host_float_bytes) ||
       (info.uninitialised && asks_for_pinned(op, arguments)))
     return run_without_simulation(op, below, stack);
   note_host_values(info, arguments, false);
-  auto results = make_results(info, arguments, *metas, false);
+  auto results = make_results(info, arguments, described->metas, false);
   fill_small(info, results);
   note_host_work(info, arguments, results);
   replace_arguments(stack, num_arguments, std::move(results));

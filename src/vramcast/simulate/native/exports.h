@@ -16,6 +16,13 @@ int64_t copy_list(ShortMutex& mutex, const Items& list, typename Items::value_ty
   if (start < count) std::copy_n(list.begin() + start, std::min(count - start, room), to);
   return count;
 }
+template <typename Item, typename Get>
+int64_t copy_work(Item* to, int64_t start, int64_t room, const Get& get) {
+  const std::lock_guard lock(work_log.mutex);
+  const auto count = static_cast<int64_t>(work_log.list.size());
+  for (int64_t i = start; i < std::min(count, start + room); ++i) to[i - start] = get(i);
+  return count;
+}
 // Its memory too: of a long step these are hundreds of megabytes.
 template <typename Items>
 void give_back(Items& list) {
@@ -141,7 +148,14 @@ int64_t vramcast_shapes(int64_t* to, int64_t start, int64_t room) {
   return copy_list(recorder.mutex, recorder.shapes, to, start, room);
 }
 int64_t vramcast_work(Work* to, int64_t start, int64_t room) {
-  return copy_list(work_log.mutex, work_log.list, to, start, room);
+  return copy_work(to, start, room, [](int64_t i) { return work_log.list[i]; });
+}
+int64_t vramcast_done(Done* to, int64_t start, int64_t room) {
+  return copy_work(to, start, room, [](int64_t i) { return work_log.list.done(i); });
+}
+void vramcast_kind_of_work(Work* to, int64_t number) {
+  const std::lock_guard lock(work_log.mutex);
+  *to = work_log.list.kind(number);
 }
 // For each row which of the distinct ones it is, and where each of these is first. Returns how many
 // are distinct.

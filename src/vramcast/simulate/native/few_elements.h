@@ -50,10 +50,11 @@ static double with_factor(const Typical& typical, double factor) {
 }
 
 // What run_on_one_element depends on.
-static ArgumentsKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
-                      const std::vector<Operand>& operands, double factor) {
-  ArgumentsKey key;
-  key.bytes.reserve(128);
+static ArgumentsKey& run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
+                             const std::vector<Operand>& operands, double factor) {
+  static thread_local ArgumentsKey key;  // its memory is used again
+  key.bytes.clear();
+  key.is_complete = true;
   key.add('o', &info);
   key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
   size_t next = 0;
@@ -157,7 +158,7 @@ static double known_true_share(const c10::OperatorHandle& op, const Operator& in
                                c10::ArrayRef<IValue> arguments,
                                const std::vector<Operand>& operands) {
   static thread_local std::unordered_map<std::string, double> known;
-  auto key = run_key(info, arguments, operands, 1);
+  auto& key = run_key(info, arguments, operands, 1);
   for (const auto& [tensor, typical] : operands) {
     key.add('s', typical.sure);
     key.add('d', typical.derived);
@@ -180,7 +181,7 @@ static std::optional<double> result_for_one_element(const c10::OperatorHandle& o
                                                     const std::vector<Operand>& operands,
                                                     double factor) {
   static thread_local std::unordered_map<std::string, std::optional<double>> known;
-  const auto key = run_key(info, arguments, operands, factor);
+  const auto& key = run_key(info, arguments, operands, factor);
   if (!key.is_complete) return run_on_one_element(op, arguments, operands, factor);
   const auto found = known.find(key.bytes);
   if (found != known.end()) return found->second;

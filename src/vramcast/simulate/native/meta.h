@@ -3,11 +3,13 @@
 #pragma once
 #include <ATen/ops/empty_strided.h>
 
+#include <atomic>
 #include <memory>
 #include <unordered_map>
 
 #include "arguments_key.h"
 #include "deriving.h"
+#include "work_list.h"
 
 namespace vramcast {
 
@@ -199,9 +201,23 @@ static bool make_shapes_key(const Operator& info, c10::ArrayRef<IValue> argument
   return key.is_complete;
 }
 
-using Metas = std::shared_ptr<const Stack>;
+// What an operator returns, as Meta tensors, and what it then does.
+struct Described {
+  Stack metas;
+  bool is_kept = false;  // for the same operator with such arguments
+  mutable std::atomic<const Work*> work = nullptr;
 
-// What an operator returns, as Meta tensors: from its Meta kernel, or as that said before.
+  explicit Described(Stack metas = {}) : metas(std::move(metas)) {}
+  ~Described() { delete work.load(); }
+  void remember(const Work& done) const {
+    const Work* nothing = nullptr;
+    const auto* fresh = new Work(done);
+    if (!work.compare_exchange_strong(nothing, fresh)) delete fresh;  // another thread was first
+  }
+};
+using Metas = std::shared_ptr<const Described>;
+
+// From its Meta kernel, or as that said before.
 static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
                           c10::ArrayRef<IValue> arguments) {
   static ShortMutex mutex;
@@ -215,26 +231,28 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
     if (const auto found = known.find(key.bytes); found != known.end()) return found->second;
     kept = key.bytes;
   }
-  auto metas = std::make_shared<Stack>();
-  metas->reserve(arguments.size());
-  for (const auto& argument : arguments) metas->push_back(to_meta(argument));
-  call_meta(op, info, arguments, *metas);
+  auto described = std::make_shared<Described>();
+  auto& metas = described->metas;
+  metas.reserve(arguments.size());
+  for (const auto& argument : arguments) metas.push_back(to_meta(argument));
+  call_meta(op, info, arguments, metas);
   if (has_key) {
+    described->is_kept = true;
     const std::lock_guard lock(mutex);
     if (known.size() >= max_known_results) known.clear();
-    known[kept] = metas;
+    known[kept] = described;
   }
-  return metas;
+  return described;
 }
 
 // Nothing where it only writes to lists of tensors that are alike; where it makes a list of them,
 // the first one shows what they are like.
 static Metas described_results(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments) {
-  static const auto nothing = std::make_shared<const Stack>();
+  static const auto nothing = std::make_shared<const Described>();
   if (info.updates_list && are_alike(arguments)) return nothing;
   if (info.maps_list && are_alike(arguments) && are_contiguous(arguments))
-    return std::make_shared<const Stack>(1, arguments[0]);
+    return std::make_shared<const Described>(Stack(1, arguments[0]));
   return meta_results(op, info, arguments);
 }
 

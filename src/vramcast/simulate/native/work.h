@@ -2,37 +2,17 @@
 // read and written. Time is predicted from these. Operators without a kernel (views, empty) are
 // noted too: the host has to go through them.
 #pragma once
+#include "meta.h"
 #include "operators.h"
 #include "python_calls.h"
 #include "walking.h"
+#include "work_list.h"
 
 namespace vramcast {
 
-// How its kernel can go through memory: in long vectors, converting between types, or following
-// strides and broadcasts.
-enum Access : int32_t { no_kernel = 0, plain = 1, converting = 2, strided = 3 };
-
-struct Work {
-  double flops;
-  double num_bytes;  // read and written
-  // products and attention: batch, rows, columns, inner size; lists of tensors: how many; others:
-  // whether units lie across each other in memory [0], and how many [3]; additions [1] to places
-  // [2] that threads share; reductions: how many make a result [1], neighbours among them [2];
-  // pointwise ones that follow strides: as note_walk says
-  int64_t sizes[4];
-  int32_t operator_name;  // -1 where a step begins
-  int32_t dtype;          // of the first floating-point argument, or -1
-  int32_t phase;
-  int32_t access;
-  int64_t stream = 0;
-};
-
-// as a dtype: fp32 that may be rounded for the tensor cores
-static constexpr int32_t tf32 = 1006;
-
 struct WorkLog {
   ShortMutex mutex;
-  LongList<Work> list;
+  WorkList list;
   std::vector<int64_t> begins;  // of steps
 
   // how many kernels written in Python are running inside each other
@@ -65,9 +45,11 @@ struct WorkLog {
   }
   void mark_since(int64_t begin, Phase phase) {
     const std::lock_guard lock(mutex);
-    for (auto work = list.begin() + begin; work != list.end(); ++work) {
-      work->phase = phase;
-      if (phase == replayed) work->stream = current_stream();  // not that of the capture
+    for (size_t i = begin; i < list.size(); ++i) {
+      auto work = list[i];
+      work.phase = phase;
+      if (phase == replayed) work.stream = current_stream();  // not that of the capture
+      list.set(i, work);
     }
   }
   void append(int64_t begin, int64_t end) {
@@ -281,10 +263,10 @@ static void note_joined(c10::ArrayRef<IValue> arguments, const at::Tensor& joine
   work.sizes[2] = joined.dim();
 }
 
-static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
-                      const std::vector<IValue>& results) {
+static Work work_of(const Operator& info, c10::ArrayRef<IValue> arguments,
+                    const std::vector<IValue>& results) {
   Work work{0, 0, {0, 0, 0, 0}, info.name, -1, forward, no_kernel};
-  if (info.uninitialised || only_views(info)) return work_log.add(work);
+  if (info.uninitialised || only_views(info)) return work;
   AccessOf access;
   // the tensor that has elements which another names: all of it is copied where it is not changed
   const at::Tensor* whole =
@@ -319,7 +301,23 @@ static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
   if (info.is_gemm) describe_product(info, arguments, work);
   if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32())
     work.dtype = tf32;
+  return work;
+}
+
+static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
+                      const std::vector<IValue>& results) {
+  work_log.add(work_of(info, arguments, results));
+}
+
+// As the same operator did with such arguments, where all that it depends on is described. Other
+// things are the precision of products, and whether a tensor is given twice.
+static void note_work(const Operator& info, c10::ArrayRef<IValue> arguments,
+                      const std::vector<IValue>& results, const Described& described) {
+  if (const auto* work = described.work.load(std::memory_order_acquire))
+    return work_log.add(*work);
+  const auto work = work_of(info, arguments, results);
   work_log.add(work);
+  if (described.is_kept && !info.is_gemm && !info.passes_by_name) described.remember(work);
 }
 
 static void note_copy(const Operator& info, const at::Tensor& destination, const at::Tensor& source,
