@@ -76,7 +76,7 @@ static void set_typical(const at::Tensor& tensor, Typical typical) {
 }
 
 // The largest number of a row is equal to one of its elements.
-static double equal_share(const Operator& info, const std::vector<Operand>& operands,
+static double equal_share(const Operator& info, const Operands& operands,
                           double otherwise) {
   if (operands.size() < 2) return otherwise;
   const auto &a = operands[0].tensor, &b = operands[1].tensor;
@@ -103,8 +103,7 @@ static std::optional<double> share_at_bound(const Operator& info, c10::ArrayRef<
 static std::optional<Typical> derive_by_running(const c10::OperatorHandle& op, const Operator& info,
                                                 c10::ArrayRef<IValue> arguments,
                                                 const at::Tensor& result) {
-  std::vector<Operand> operands;
-  operands.reserve(arguments.size());
+  Operands operands;
   bool all_sure = true, one_unsure = true;
   const at::Tensor* unsure = nullptr;
   for (size_t i = 0; i < arguments.size(); ++i) {

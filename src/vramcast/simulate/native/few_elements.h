@@ -17,10 +17,12 @@ constexpr int64_t num_spread = 512;
 static double first_element(const at::Tensor& host) {
   // without the dispatcher: a Python number comes with every operator that has one
   const auto type = host.scalar_type();
-  if (type == at::kDouble && !host.is_neg()) return *host.const_data_ptr<double>();
-  if (type == at::kFloat && !host.is_neg()) return *host.const_data_ptr<float>();
+  if (type == at::kDouble && !host.is_neg())
+    return *static_cast<const double*>(host.const_data_ptr());
+  if (type == at::kFloat && !host.is_neg())
+    return *static_cast<const float*>(host.const_data_ptr());
   if (type == at::kLong && !host.is_neg())
-    return static_cast<double>(*host.const_data_ptr<int64_t>());
+    return static_cast<double>(*static_cast<const int64_t*>(host.const_data_ptr()));
   BelowSimulation below;
   auto first = host;
   while (first.dim() > 0) first = first.select(0, 0);
@@ -32,6 +34,7 @@ struct Operand {
   const at::Tensor& tensor;
   Typical typical;
 };
+using Operands = c10::SmallVector<Operand, 4>;
 
 // Also of a copy to which nothing was written since.
 static bool same_elements(const at::Tensor& one, const at::Tensor& other) {
@@ -51,7 +54,7 @@ static double with_factor(const Typical& typical, double factor) {
 
 // What run_on_one_element depends on.
 static ArgumentsKey& run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
-                             const std::vector<Operand>& operands, double factor) {
+                             const Operands& operands, double factor) {
   static thread_local ArgumentsKey key;  // its memory is used again
   key.bytes.clear();
   key.is_complete = true;
@@ -74,7 +77,7 @@ static ArgumentsKey& run_key(const Operator& info, c10::ArrayRef<IValue> argumen
 // The operator's result on the CPU, where `elements` gives what stands for each tensor.
 template <typename Elements>
 static at::Tensor run_on_host(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments,
-                              const std::vector<Operand>& operands, Elements elements) {
+                              const Operands& operands, Elements elements) {
   Stack stack;
   stack.reserve(arguments.size());
   size_t next = 0;
@@ -107,7 +110,7 @@ static at::Tensor one_element(const Operand& operand, double number) {
 // The operator's result for one element a tensor; a factor other than 1 changes unsure elements.
 static std::optional<double> run_on_one_element(const c10::OperatorHandle& op,
                                                 c10::ArrayRef<IValue> arguments,
-                                                const std::vector<Operand>& operands,
+                                                const Operands& operands,
                                                 double factor) {
   const auto result = run_on_host(op, arguments, operands, [&](const Operand& operand) {
     return one_element(operand, with_factor(operand.typical, factor));
@@ -127,7 +130,7 @@ static at::Tensor spread_numbers(bool is_share, bool is_positive = false) {
 // How many elements of a mask are true. Masks of masks are taken to have nothing to do with each
 // other.
 static double true_share(const c10::OperatorHandle& op, const Operator& info,
-                         c10::ArrayRef<IValue> arguments, const std::vector<Operand>& operands) {
+                         c10::ArrayRef<IValue> arguments, const Operands& operands) {
   if (!info.pointwise || info.compares_equal || info.compares_unequal) return 0.5;
   int64_t num_spreads = 0;
   const auto result = run_on_host(op, arguments, operands, [&](const Operand& operand) {
@@ -156,7 +159,7 @@ static double true_share(const c10::OperatorHandle& op, const Operator& info,
 
 static double known_true_share(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments,
-                               const std::vector<Operand>& operands) {
+                               const Operands& operands) {
   static thread_local std::unordered_map<std::string, double> known;
   auto& key = run_key(info, arguments, operands, 1);
   for (const auto& [tensor, typical] : operands) {
@@ -178,15 +181,20 @@ static double known_true_share(const c10::OperatorHandle& op, const Operator& in
 static std::optional<double> result_for_one_element(const c10::OperatorHandle& op,
                                                     const Operator& info,
                                                     c10::ArrayRef<IValue> arguments,
-                                                    const std::vector<Operand>& operands,
+                                                    const Operands& operands,
                                                     double factor) {
   static thread_local std::unordered_map<std::string, std::optional<double>> known;
+  static thread_local const decltype(known)::value_type* last = nullptr;
   const auto& key = run_key(info, arguments, operands, factor);
   if (!key.is_complete) return run_on_one_element(op, arguments, operands, factor);
-  const auto found = known.find(key.bytes);
-  if (found != known.end()) return found->second;
-  if (known.size() >= max_known_results) known.clear();
-  return known[key.bytes] = run_on_one_element(op, arguments, operands, factor);
+  if (last && last->first == key.bytes) return last->second;
+  auto found = known.find(key.bytes);
+  if (found == known.end()) {
+    const auto number = run_on_one_element(op, arguments, operands, factor);
+    if (known.size() >= max_known_results) known.clear();
+    found = known.emplace(key.bytes, number).first;
+  }
+  return (last = &*found)->second;
 }
 
 }  // namespace vramcast
