@@ -16,8 +16,8 @@ from vramcast.tracing.trace import SimulatedRun
 DEFAULT_GPU = "h200"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
-# Of NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into (for Simple,
-# LL128 and LL; src/init.cc) and one to send, each rounded up to the driver's 2 MiB (NVIDIA/nccl
+# Of NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into
+# (src/init.cc) and one to send, each rounded up to the driver's 2 MiB (NVIDIA/nccl
 # issue 1685). With NVLink 16 channels (issues 892, 1453), else 2 (nccl-tests issue 228).
 NCCL_CHANNEL_BYTES = 10_485_760 + 2_097_152
 NVLINK_CHANNELS, PCIE_CHANNELS = 16, 2

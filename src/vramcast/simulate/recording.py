@@ -86,6 +86,8 @@ class Recording:
             self.calls.append(self.python_calls.of_step)
         self.segments.append(phase)
         self.python_calls.begin_step()
+        if phase is PhaseName.EVALUATE:
+            self.python_calls.stop()
 
     def can_repeat(self, num_steps: int) -> bool:
         """Whether the last step is long and stands for so many more: then they need not run."""

@@ -25,7 +25,7 @@ from vramcast.simulate.pass_forms import Numbers, Result, State
 
 FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
-# where the input grows, all of a short sample are run; odd, as kernels pad to multiples of 8
+# where the input grows; odd, as kernels pad to multiples of 8
 FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 32, 17, 71
 MOST_KINDS = 4
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
@@ -35,7 +35,7 @@ NOTE = (
 )
 GROWING = (
     f"of forward passes whose input grows, as for a sample, one in {RUN_ONE_IN} or fewer were run: "
-    "others may take a little more"
+    "what the others take is estimated"
 )
 
 

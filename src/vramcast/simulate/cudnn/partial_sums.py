@@ -1,8 +1,7 @@
 """The workspace of Hopper's kernels, which spread what is left over of a product on all its units.
 
 As many tiles of the result as blocks run at once are computed together; those that remain are split
-along the depth, so that no unit is idle. Every part writes its sums into the workspace, and they
-are added up in pairs.
+along the depth. Every part writes its sums into the workspace; they are added up in pairs.
 """
 
 import math

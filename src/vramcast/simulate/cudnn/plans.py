@@ -82,14 +82,18 @@ def _proposed(
 ) -> Iterator[int | None]:
     """Workspaces until one that is sure, in cuDNN's order; None for a kernel that cannot be."""
     graph = _graph(which, convolution)
+
+    def size_of(proposal: Descriptor) -> int | None:
+        return _planned_bytes(which, graph, proposal, convolution, gpu, deterministic)
+
     for mode in (INSTANTLY, FALLBACK):
-        sizes = (
-            _planned_bytes(which, graph, configuration, convolution, gpu, deterministic)
-            for configuration in _configurations(graph, mode, gpu)
-        )
-        planned = ((count, size) for count, size in enumerate(sizes, 1) if size is not None)
-        count, size = next(planned, (0, None))
-        for refusal in _all_answers(graph, mode, count, gpu)[1]:
+        first, refusals = _all_answers(graph, mode, 1, gpu)
+        size = next(map(size_of, first), None)
+        if size is None:  # rarely: all take long
+            sizes = enumerate(map(size_of, _configurations(graph, mode, gpu)), 1)
+            count, size = next((each for each in sizes if each[1] is not None), (0, None))
+            refusals = _all_answers(graph, mode, count, gpu)[1]
+        for refusal in refusals:
             yield gpu_only.workspace_bytes(which, refusal, convolution)
         yield size
 

@@ -1,7 +1,6 @@
 """What cuDNN would have proposed, had there been a GPU: its log names every kernel that it refuses.
 
-cuDNN orders its kernels before it looks which of them can run here. Its log goes to a file in
-memory.
+cuDNN orders its kernels before it looks which of them can run here.
 """
 
 import ctypes
