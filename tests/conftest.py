@@ -23,12 +23,14 @@ from vramcast.tuning import tune
 
 TESTS = Path(__file__).parent
 LONGEST_FILES = (
-    "programs/test_several_gpus.py",
     "benching/test_on_ray.py",
     "faults/test_faults.py",
+    "docs/test_docs.py",
     "simulate/test_device_programs.py",
     "reporting/test_accessibility.py",
     "benching/test_whole_benches.py",
+    "predicting/test_plan.py",
+    "programs/test_several_gpus.py",
     "simulate/test_kernels.py",
     "simulate/test_programs.py",
 )
