@@ -36,6 +36,14 @@ PROGRAMS = [
         "python tutorials/examples/train_hypergrid.py --ndim 4 --height 16 --batch_size 1024",
         beside=("src",),
     ),
+    # its own check refuses actions that were not computed
+    Listed(
+        "paths_in_a_box",
+        FLOWS,
+        ".",
+        "python tutorials/examples/train_box.py --batch_size 1024",
+        beside=("src",),
+    ),
     Listed(
         "flow_matching_pictures",
         "facebookresearch/flow_matching",
