@@ -27,6 +27,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "recordings"))
+
+from compared_events import ordered, peak  # noqa: E402
+
 MAX_SAMPLES = 12
 MAX_TEXT = 160
 # An operator that takes longer is left out, and so is one that ends the process.
@@ -252,33 +256,10 @@ def judged(real: list[Any], guess: list[Any]) -> str:
         return (
             "same" if both else "refused by the real GPU" if isinstance(real_one, str) else "failed"
         )
-    if ordered(real_one) == ordered(guess_one):
+    # 0: memory from before is freed
+    if ordered([*filter(None, real_one)]) == ordered([*filter(None, guess_one)]):
         return "same"
     return "other order" if peak(real_one) == peak(guess_one) else "other peak"
-
-
-def ordered(events: list[int]) -> list[int]:
-    """Frees between two allocations commute. Those after the last one are left out, and those of
-    memory from before."""
-    events = [event for event in events if event]
-    last = max((i for i, event in enumerate(events) if event > 0), default=-1)
-    given: list[int] = []
-    frees: list[int] = []
-    for event in events[: last + 1]:
-        if event > 0:
-            given += [*sorted(frees), event]
-            frees = []
-        else:
-            frees.append(event)
-    return given
-
-
-def peak(events: list[int]) -> int:
-    current = highest = 0
-    for event in events:
-        current += event
-        highest = max(highest, current)
-    return highest
 
 
 def read(file: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from compared_events import ordered, peak
 
 from vramcast.hardware.calibration.table import minor_version
 
@@ -133,31 +134,6 @@ def exact_cases() -> list[str]:
     return [name for name in compared_cases() if not name.startswith(excused)]
 
 
-def without_last_frees(events: list[int]) -> list[int]:
-    """Without the frees after the last allocation: two threads release what they hold.
-
-    Between two allocations frees commute: what is left does not depend on their order.
-    """
-    last = max((i for i, event in enumerate(events) if event > 0), default=-1)
-    ordered: list[int] = []
-    frees: list[int] = []
-    for event in events[: last + 1]:
-        if event > 0:
-            ordered += [*sorted(frees), event]
-            frees = []
-        else:
-            frees.append(event)
-    return ordered
-
-
-def peak(events: list[int]) -> int:
-    current = highest = 0
-    for event in events:
-        current += event
-        highest = max(highest, current)
-    return highest
-
-
 @pytest.fixture(scope="module")
 def simulated(
     tmp_path_factory: pytest.TempPathFactory, workspaces_of_torch_2_11: None
@@ -176,12 +152,8 @@ def test_a_kernel_allocates_and_frees_what_the_gpu_did(
     name: str, simulated: dict[str, dict[str, list[int]]]
 ) -> None:
     assert "error" not in simulated[name], simulated[name]
-    assert without_last_frees(simulated[name]["first"]) == without_last_frees(
-        RECORDED[name]["first"]
-    )
-    assert without_last_frees(simulated[name]["second"]) == without_last_frees(
-        RECORDED[name]["second"]
-    )
+    assert ordered(simulated[name]["first"]) == ordered(RECORDED[name]["first"])
+    assert ordered(simulated[name]["second"]) == ordered(RECORDED[name]["second"])
 
 
 def test_every_case_that_ran_on_the_gpu_can_be_simulated(
