@@ -47,7 +47,6 @@ TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 H200 = find_gpu("h200")
 RECORDED = (
     *("families_kernels.jsonl.gz", "mixed_kernels.jsonl.gz", "mixed_second_kernels.jsonl.gz"),
-    *("mixed_third_kernels.jsonl.gz", "rarely_kernels.jsonl.gz"),
 )
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
