@@ -108,7 +108,8 @@ its kernels were right. `edgenext_last` was off by filters of 9 x 9 for each cha
 predicted), `scores_compiled` by additions to neighbouring places (2.6 ms, 0.4 measured), `dla_last`
 by batch norm of 16 channels. No time was left for `words`, `recommender` and `vocoder`.
 `mixed_third_kernels.jsonl.gz` has their kernels; the tables are not made from them.""",
-    "mixed_fourth": """It was predicted with the rates that mixed_third.md had, and is not measured yet where no line is.""",
+    "mixed_fourth": """It was predicted with the rates that mixed_third.md had. A step without a
+line here is not measured yet.""",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
     "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended
