@@ -89,10 +89,11 @@ in the median instead of 4.4 %): these tables are not used. The figures above we
 recurrent networks were fitted so. Of the 384 convolutions of `shapes.py settings`, those in 16 bits
 were fitted as if in TF32 (mended in convolutions.py, not fitted again). No step here was simulated
 since: what follows strides and reductions of neighbours have their old rates here. Additions to
-places that threads share go by a model of their own (`additions.py`): 89 recorded ones that it was not fitted
-to are off by 8 % in the median, 90 % of them by at most 28 %. No step here was simulated since
-then: those with such additions keep their old times. The steps of `steps.jsonl.gz` were simulated
-again on 2026-11-17: 49 of 51 call up to 2 % more Python functions than before, a GRU 4 %, the zoo's
+places that threads share go by a model of their own (`additions.py`): 89 recorded ones
+that it was not fitted to are off by 8 % in the median, 90 % of them by at most 28 %.
+No step here was simulated since then: those with such additions keep their old times. The steps of
+`steps.jsonl.gz` were simulated again on 2026-11-17: 49 of 51 call up to 2 % more Python functions
+than before, a GRU 4 %, the zoo's
 mamba2 twice as many. The host's rates fitted to them (forward 31.4 us instead of 30.8, backward
 11.8 instead of 12.8, a view 4.0 instead of 3.4) are not better for the steps here, 13.5 % in the
 median where the host may be slower instead of 13.2 %, and are not used.
