@@ -54,6 +54,7 @@ class SimulatedGpu:
     memory: LiveMemory = field(init=False)
     # of the current recording
     graphs: CudaGraphs = field(default_factory=CudaGraphs)
+    computes: bool = False  # all that it would compute, on the host
     was_timed: bool = False  # something, in the last compilation
     compilations: Compilations | None = None
     # for what is no part of a usual step: Python's functions are not counted
@@ -85,6 +86,21 @@ class SimulatedGpu:
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""
         self.notes.add(text)
+
+    @contextmanager
+    def computing(self, computes: bool) -> Iterator[None]:
+        """Whether what the GPU would compute is computed in this block, on the host."""
+        self.computes = computes
+        self.device.library.vramcast_begin_values(computes)
+        try:
+            yield
+        finally:
+            self.computes = False
+            self.device.library.vramcast_begin_values(False)
+
+    def has_guessed(self) -> bool:
+        """Something that was not computed has decided what the program did."""
+        return bool(self.reads.notes()) or self.device.library.vramcast_has_guessed()
 
     @contextmanager
     def compiling(self) -> Iterator[None]:

@@ -14,10 +14,14 @@ from vramcast.workload import bind_knobs, load_function, parse_reference, togeth
 from vramcast.workload.world import rank_variables
 
 Answer = TypeVar("Answer")
+# Of a whole program nothing is: to run it twice would take too long.
+MOST_COMPUTED_BYTES = 512 << 20  # as in native/computing.h
 
 
 class Job:
     rank_variables: Mapping[str, str] = MappingProxyType({})
+    _computes = False
+    _most_computed_bytes = MOST_COMPUTED_BYTES
 
     def __init__(self, request: dict[str, Any], session: Session, budget: Budget) -> None:
         self.request, self.session, self.budget = request, session, budget
@@ -46,7 +50,20 @@ class Job:
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
         """What `use` makes of a run with the user's knobs. The options are those of Session.run."""
-        return use(self.session.run(self.function, self.knobs, **options))
+        return use(self._run(**options))
+
+    def _run(self, **options: Any) -> SimulatedRun:
+        """Where a guess decided what the program does and it is small, one in which all is
+        computed; so are later ones then, which are compared with it."""
+        if self._computes:
+            return self.session.run(self.function, self.knobs, computes=True, **options)
+        run = self.session.run(self.function, self.knobs, **options)
+        if 0 < run.guessed_with_bytes <= self._most_computed_bytes:
+            self._most_computed_bytes = 0  # tried once
+            with suppress(WorkloadError):
+                run = self.session.run(self.function, self.knobs, computes=True, **options)
+                self._computes = True
+        return run
 
     def vary(self, knob: str, by: str) -> None:
         """This knob is set by an option or a command, so the workload has it and the user did not

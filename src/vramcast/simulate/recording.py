@@ -196,6 +196,7 @@ class Recording:
             num_communicators=self.gpu.num_communicators,
             keeps_by_time=self.gpu.kept_by_nccl.was_last,
             tries_kernels=self.gpu.has_tried_kernels,
+            asks_overlaps=self.device.library.vramcast_overlaps_were_asked(),
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
             parts=original.each(allocations["phase"]),

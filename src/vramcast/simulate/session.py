@@ -140,16 +140,19 @@ class Session:
         locate: bool = True,
         locate_all: bool = False,
         limited: bool = False,
+        computes: bool = False,
     ) -> SimulatedRun:
         """Build a workload with these knobs, do some steps, and describe them.
 
-        Only with `limited` does it run out of memory where the GPU would.
+        Only with `limited` does it run out of memory where the GPU would. With `computes` it fails
+        where computing what the GPU would takes too much.
         """
         values = bind_knobs(function, knobs)
         with ExitStack() as stack:
             recording = stack.enter_context(self.recording(locate=locate, locate_all=locate_all))
             if limited:
                 stack.enter_context(self.gpu.memory.limited())
+            stack.enter_context(self.gpu.computing(computes))
             step = check_step(_user_code(lambda: function(**values), "build"))
             self._do_steps(recording, step, steps, may_repeat=not limited)
             if self.device.num("allocations") <= 1:
@@ -160,7 +163,11 @@ class Session:
                 )
             if self.gpu.memory.num_out_of_memory:
                 self.gpu.note(OUT_OF_MEMORY_NOTE)
-            return replace(recording.describe(), remarks=_remarks(step))
+            return replace(
+                recording.describe(),
+                remarks=_remarks(step),
+                guessed_with_bytes=self.device.peak_allocated_bytes() * self.gpu.has_guessed(),
+            )
 
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
@@ -172,6 +179,8 @@ class Session:
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
             if left < 0 and not is_ahead and (is_steady or left < -MOST_MORE_STEPS):
                 return
+            if self.device.library.vramcast_computing_ended():
+                raise WorkloadError("It takes too much to compute what the GPU would.")
             recording.mark_step()
             num_captures = graphs.num_captures
             _user_code(step, "step")

@@ -228,7 +228,7 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
             run.pipeline_ranks,
             run.keeps_by_time,
             run.tries_kernels,
-            job.session.device.library.vramcast_overlaps_were_asked(),
+            run.asks_overlaps,
         ),
         locate_all=has_trace,
     )

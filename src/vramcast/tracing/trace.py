@@ -182,6 +182,9 @@ class SimulatedRun:
     # Whether memory is given back when a clock says so: it may also be at once.
     keeps_by_time: bool = False
     tries_kernels: bool = False  # cudnn.benchmark
+    asks_overlaps: bool = False  # of boxes, which are not known
+    # its peak where something that was not computed decided what the program did
+    guessed_with_bytes: int = 0
     pipeline_ranks: Sequence[int] = ()  # that have the stages of a pipeline
     # of each allocation; empty where all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()

@@ -53,6 +53,8 @@ ONE_DEVICE = (
     "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
     "cpu! (in "
 )
+# under this key the host computes what a kernel would (native/of_kernels.h)
+COMPUTE = torch._C.DispatchKeySet(torch._C._dispatch_key_parse("TESTING_ONLY_GenericMode"))
 _libraries: dict[str, torch.library.Library] = {}
 
 
@@ -96,6 +98,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
     written = [] if base_name in KEEPS_VALUES else _written_names(overload, names)
     takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in taken.values())
     # torch._dynamo asks for a tensor of its own, which is on Meta but has the GPU's key
+    is_computed = base_name not in (READ, "_fused_sdp_choice")
     is_choice, gpu_key = base_name == "_fused_sdp_choice", torch._C.DispatchKey.CUDA
 
     @functools.wraps(function)
@@ -115,6 +118,9 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
         if wants_one_device and any(t.is_cpu and t.dim() for t in elsewhere):
             raise RuntimeError(f"{ONE_DEVICE}{overload._schema.name})")
         named = {**dict(zip(names, arguments)), **options}
+        computes = is_computed and Target.gpu.computes
+        if computes:
+            overload.redispatch(COMPUTE, *arguments, **options)
         before = device.vramcast_begin_kernel(encoded[0])
         try:
             result = function(**{name: named[name] for name in named if takes_all or name in taken})
@@ -122,11 +128,14 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             device.vramcast_end_kernel(before)
         for tensor in tensors_in([named.get(name) for name in written]) if written else ():
             torch.ops.vramcast.forget_values(tensor)
+        if computes:
+            torch.ops.vramcast.keep_computed(tensors_in([result]))
         if base_name not in WITHOUT_KERNEL:
             work = work_of(base_name, arguments, named, result)
             device.vramcast_add_work(encoded[1], *work)
         if base_name in HOST_WAITS:
             device.vramcast_finish_stream()
+            device.vramcast_read_result()
         return result
 
     # torch.compile would compile what runs in Python where a graph breaks: a real run has C++ there

@@ -12,10 +12,10 @@ from torch import Tensor
 from vramcast.allocator.blocks import round_up
 from vramcast.simulate.kernels.registry import (
     Target,
+    guess,
     kernel,
     known,
     new,
-    note,
     scratch,
     set_known,
     typical,
@@ -23,10 +23,10 @@ from vramcast.simulate.kernels.registry import (
 from vramcast.simulate.kernels.sorting import LARGEST_DRAWN, drawn, radix_sort_bytes, tile_bytes
 
 
-def _known_or_note(tensor: Tensor, text: str) -> Tensor | None:
+def _known_or_guess(tensor: Tensor, text: str) -> Tensor | None:
     values = known(tensor)
     if values is None:
-        note(text)
+        guess(text)
     return values
 
 
@@ -73,7 +73,7 @@ def num_nonzero(x: Tensor) -> int:
     number, is_sure, true_share = typical(x)
     if is_sure:
         return x.numel() if number else 0
-    note("the positions of nonzero elements were not computed; a share of them was assumed")
+    guess("the positions of nonzero elements were not computed; a share of them was assumed")
     return int(x.numel() * true_share)
 
 
@@ -122,7 +122,7 @@ def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor
     sums, values = repeats.cumsum(0), known(repeats)
     if output_size is None:
         (repeats >= 0).all()
-        _known_or_note(repeats, "the number of repeats was not computed; one each was assumed")
+        _known_or_guess(repeats, "the number of repeats was not computed; one each was assumed")
         output_size = int(values.sum()) if values is not None else repeats.numel()
     out = new(output_size, dtype=repeats.dtype)
     if values is not None:
@@ -133,7 +133,7 @@ def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor
 
 @kernel("bincount")
 def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
-    values = _known_or_note(
+    values = _known_or_guess(
         x, "bincount of values that were not computed: its minlength was assumed to be its length"
     )
     if x.numel():
@@ -180,7 +180,7 @@ def isin(
 
 def _num_distinct(distinct: Tensor | None, n: int) -> int:
     if distinct is None:
-        note("the number of distinct values was not computed; all were assumed to be distinct")
+        guess("the number of distinct values was not computed; all were assumed to be distinct")
     return n if distinct is None else len(distinct)
 
 

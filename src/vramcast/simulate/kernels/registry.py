@@ -53,6 +53,13 @@ def note(text: str) -> None:
     Target.gpu.note(text)
 
 
+def guess(text: str = "") -> None:
+    """What the running kernel makes is made up, as what it reads was not computed."""
+    Target.gpu.device.library.vramcast_guess()
+    if text:
+        note(text)
+
+
 def new(
     *shape: int, dtype: torch.dtype, memory_format: torch.memory_format = torch.contiguous_format
 ) -> Tensor:

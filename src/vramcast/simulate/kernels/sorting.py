@@ -10,6 +10,7 @@ from vramcast.simulate.kernels.registry import (
     Target,
     draw_elements,
     drawing_from,
+    guess,
     kernel,
     known,
     like,
@@ -88,6 +89,7 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
         set_known(indices, ordered.indices)
         set_known(values, ordered.values)
     elif indices.numel() <= LARGEST_DRAWN:
+        guess()
         set_known(indices, drawn(x.shape).argsort(dim))
 
 
@@ -141,6 +143,7 @@ def topk(
             set_known(values, found.values)
             set_known(indices, found.indices)
         elif indices.numel() <= LARGEST_DRAWN:
+            guess()
             set_known(indices, drawn(x.shape).topk(k, dim).indices)
     return values, indices
 

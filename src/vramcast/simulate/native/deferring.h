@@ -165,8 +165,7 @@ static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const O
   size_t place = 0;
   for (int i = 0; writes && i < info.written_arguments[0]; ++i)
     for_each_tensor(arguments[i], [&](const at::Tensor&) { ++place; });
-  auto contents = std::make_shared<Contents>();
-  contents->bytes = host_bytes(block->num_bytes);
+  auto contents = std::make_shared<Contents>(host_bytes(block->num_bytes));
   contents->depth = found->depth();
   Source to{{}, {}, c10::DimVector(result.sizes()), c10::DimVector(result.strides()),
             result.storage_offset(), result.dtype()};
@@ -195,6 +194,11 @@ static void set_computed(const at::Tensor& tensor, const at::Tensor& values) {
   if (!is_held && block->num_bytes > max_deferred_bytes) return;
   set_values(tensor, values);
   block->drawn = !is_held;
+  block->guessed = WorkLog::depth() > 0 && kernel_has_guessed;
+}
+
+static void note_guess(const at::Tensor& tensor) {
+  if (auto* block = block_of(tensor)) block->guessed = true;
 }
 
 // The positions of a mask's true elements, found as soon as somebody asks. False where they have to

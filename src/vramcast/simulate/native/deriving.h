@@ -330,6 +330,25 @@ static void report_no_error(const Operator& info, const std::vector<IValue>& res
   set_typical(tensor, {0, true, true});
 }
 
+// Written arguments share their host bytes with the values just computed.
+static void keep_values(const Operator& info, const std::vector<IValue>& results, HostCall& call) {
+  for (size_t i = 0; i < std::min(results.size(), call.values.size()); ++i) {
+    if (info.result_aliases.size() > i && info.result_aliases[i] >= 0) continue;
+    if (results[i].isTensor() && results[i].toTensor().defined() && call.values[i].isTensor()) {
+      const auto& tensor = results[i].toTensor();
+      const auto host = std::exchange(call.values[i], IValue()).toTensor();
+      // the CPU's kernel may want a buffer that the GPU's does not fill, as log_sigmoid's
+      const bool is_alike = host.defined() && host.sizes() == tensor.sizes();
+      if (is_alike && (!call.drawn || i == info.picked_result)) set_computed(tensor, host);
+      if (call.guessed) note_guess(tensor);
+    } else if (results[i].isTensorList() && call.values[i].isTensorList()) {
+      const auto tensors = results[i].toTensorVector(), hosts = call.values[i].toTensorVector();
+      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)
+        if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
+    }
+  }
+}
+
 static void carry_values(const c10::OperatorHandle& op, const Operator& info,
                          c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results) {
   if (info.info_result >= 0) report_no_error(info, results);
@@ -353,28 +372,14 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
   if (info.scatters) {
     for (const int i : info.written_arguments) for_each_tensor(arguments[i], &begin_uniform);
   }
-  Stack values;
-  values.reserve(arguments.size());
-  bool drawn = false;
-  const bool computed =
-      compute_values(op, info, arguments, draw, values, drawn) && values.size() == results.size();
-  for (size_t i = 0; i < results.size(); ++i) {
-    const bool aliases = info.result_aliases.size() > i && info.result_aliases[i] >= 0;
-    if (!computed || aliases)
-      continue;  // written arguments share their host bytes with the values just computed
-    if (results[i].isTensor() && results[i].toTensor().defined() && values[i].isTensor()) {
-      const auto& tensor = results[i].toTensor();
-      const auto& host = values[i].toTensor();
-      // the CPU's kernel may want a buffer that the GPU's does not fill, as log_sigmoid's
-      const bool is_alike = host.defined() && host.sizes() == tensor.sizes();
-      if (is_alike && (!drawn || i == info.picked_result)) set_computed(tensor, host);
-    } else if (results[i].isTensorList() && values[i].isTensorList()) {
-      const auto tensors = results[i].toTensorVector(), hosts = values[i].toTensorVector();
-      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)
-        if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
-    }
+  HostCall call;
+  const bool computed = compute_values(op, info, arguments, draw, call);
+  if (computed) {
+    keep_values(info, results, call);
+    if (call.guessed)
+      for (const int i : info.written_arguments) for_each_tensor(arguments[i], &note_guess);
   }
-  if (!computed || (drawn && info.picked_result > 0)) assume_values(op, info, arguments, results);
+  if (!computed || (call.drawn && info.picked_result > 0)) assume_values(op, info, arguments, results);
   if (const auto spread = info.samples ? spread_of(op, info, arguments) : std::nullopt)
     set_typical(results[0].toTensor(), *spread);
 }

@@ -40,13 +40,19 @@ struct Draw {
   int64_t num_threads, per_thread;
 };
 
-static Draw draw_elements(int64_t count, int64_t per_thread, GpuRandom& random = gpu_random) {
+// What would be drawn next.
+static Draw next_of(int64_t count, int64_t per_thread, const GpuRandom& random = gpu_random) {
   constexpr int64_t block = 256;
   const int64_t most = static_cast<int64_t>(gpu.num_multiprocessors) *
                        (gpu.max_threads_per_multiprocessor / block) * block;
   const auto num_threads = std::min(ceil_div(count, block) * block, most);
-  const auto offset = random.take(ceil_div(count, num_threads * per_thread) * 4);
-  return {random.seed, offset, num_threads, per_thread};
+  return {random.seed, random.offset, num_threads, per_thread};
+}
+
+static Draw draw_elements(int64_t count, int64_t per_thread, GpuRandom& random = gpu_random) {
+  auto draw = next_of(count, per_thread, random);
+  draw.offset = random.take(ceil_div(count, draw.num_threads * per_thread) * 4);
+  return draw;
 }
 
 // random_(from, to): how many whole numbers it chooses from, and the first of them.
@@ -154,6 +160,34 @@ static at::Tensor draw_shares_in_fours(const Draw& draw, at::IntArrayRef sizes) 
   return shares;
 }
 
+// Of dropout (ATen/native/cuda/Dropout.cu): a thread has as many neighbours as it loads at once.
+static at::Tensor draw_kept(const Draw& draw, at::IntArrayRef sizes, float share) {
+  const auto count = c10::multiply_integers(sizes);
+  const int64_t together = count % 4 == 0 ? 4 : count % 2 == 0 ? 2 : 1;
+  if (together == 1) return draw_shares(draw, sizes).lt(share);
+  const auto kept = at::empty(sizes, at::kBool);
+  auto* const first = kept.mutable_data_ptr<bool>();
+  const auto stride = draw.num_threads * together;
+  for (int64_t begin = 0, round = 0; begin < count; begin += stride, ++round) {
+    // of two, the second pair of a thread's four numbers serves the next round
+    const auto before = round * together / 4, at = round * together % 4;
+    for (int64_t thread = 0; thread < std::min(draw.num_threads, (count - begin) / together);
+         ++thread) {
+      const auto words = philox(draw.seed, thread, draw.offset / 4 + before);
+      for (int64_t i = 0; i < together; ++i)
+        first[begin + thread * together + i] = as_share(words[at + i]) < share;
+    }
+  }
+  return kept;
+}
+
+// curand's shares, never an infinite number (ATen/core/TransformationHelper.h)
+static at::Tensor draw_exponential(const Draw& draw, at::IntArrayRef sizes) {
+  const auto shares = draw_shares(draw, sizes);
+  constexpr float half = std::numeric_limits<float>::epsilon() / 2;
+  return shares.log().masked_fill_(shares.ge(1 - half), -half).neg_();
+}
+
 static at::Tensor draw_normal(const Draw& draw, at::IntArrayRef sizes) {
   return draw_numbers<float>(draw, sizes, [](const Words& words) {
     std::array<float, 4> made{};
@@ -176,6 +210,12 @@ static WriteTo numbers_of(Draws draws, c10::ArrayRef<IValue> arguments, const Dr
   if (draws == Draws::coins) {
     const auto share = static_cast<float>(arguments[1].toDouble());
     return [=](const at::Tensor& host) { host.copy_(draw_shares(draw, host.sizes()).lt(share)); };
+  }
+  if (draws == Draws::exponential) {
+    const auto rate = arguments[1].toDouble();
+    return [=](const at::Tensor& host) {
+      host.copy_(draw_exponential(draw, host.sizes()).div_(rate));
+    };
   }
   if (draws != Draws::shares && draws != Draws::normal) return nullptr;
   const auto first = arguments[1].toDouble(), second = arguments[2].toDouble();

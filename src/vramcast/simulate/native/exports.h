@@ -108,6 +108,16 @@ void vramcast_set_running_modules(_object* list) {
   if (Locations::running()) Py_DecRef(Locations::running());
   Locations::running() = list;
 }
+void vramcast_begin_values(bool computes) {
+  computing.begin(computes);
+  guess_was_read = false;
+}
+bool vramcast_computes() { return computing.is_on; }
+bool vramcast_computing_ended() { return computing.has_ended; }
+// A kernel written in Python guesses, or the host waits for its result.
+void vramcast_guess() { kernel_has_guessed = true; }
+void vramcast_read_result() { guess_was_read = guess_was_read || kernel_has_guessed; }
+bool vramcast_has_guessed() { return guess_was_read; }
 void vramcast_begin_overlaps(double share) { overlaps = {share, false}; }
 bool vramcast_overlaps_were_asked() { return overlaps.were_asked; }
 void vramcast_set_healthy(double value, double gradient) { healthy = {value, gradient}; }
@@ -120,7 +130,7 @@ void vramcast_set_out_of_memory_message(const char* message) {
 void vramcast_set_finished_callback(int64_t (*callback)(int64_t)) { finished_callback = callback; }
 void vramcast_set_meta_loader(int32_t (*loader)()) { load_more_meta_kernels = loader; }
 int32_t vramcast_begin_kernel(const char* name) {
-  WorkLog::depth() += 1;
+  if (WorkLog::depth()++ == 0) kernel_has_guessed = false;
   return recorder.begin_kernel(name);
 }
 void vramcast_end_kernel(int32_t before) {

@@ -38,6 +38,7 @@ static bool runs_on_host(const Operator& info, c10::ArrayRef<IValue> arguments) 
       all_known = all_known && (is_overwritten || has_values(tensor));
     });
   }
+  if (computing.is_on && computing.has_room(0)) return true;
   if (any_sparse) return true;  // it has no storage of its own whose size could stand for it
   const auto num_bytes = float_bytes + other_bytes;
   if (info.asks && num_bytes <= max_host_asked_bytes) return true;

@@ -33,13 +33,17 @@ enum class Draws : uint8_t {
   coins_each,  // with a chance of its own each
   dropout,
   choices,  // multinomial
+  exponential,
   others,
   ten,     // numbers, however many elements there are
   unknown  // how many is not known
 };
 
+struct OnHost;  // on_host.h
+
 struct Operator {
   int32_t name = 0;
+  const OnHost* on_host = nullptr;  // how the host computes what it does
   Kind kind = Kind::simulate;
   bool is_of_torch = false;
   bool is_copy = false;
@@ -103,6 +107,7 @@ struct Operator {
     return std::count(written_arguments.begin(), written_arguments.end(),
                       static_cast<int>(argument));
   }
+  bool writes_unsaid(size_t argument) const;
   int info_result = -1;                // linalg: which result tells of errors
 };
 
@@ -156,7 +161,7 @@ static const std::unordered_map<std::string, Draws> draws_by_name = {
     {"aten::random_", Draws::whole},          {"aten::random_.from", Draws::whole_from},
     {"aten::random_.to", Draws::whole_to},    {"aten::uniform_", Draws::shares},
     {"aten::normal_", Draws::normal},         {"aten::bernoulli_.float", Draws::coins},
-    {"aten::_fused_dropout", Draws::dropout}, {"aten::exponential_", Draws::others},
+    {"aten::_fused_dropout", Draws::dropout}, {"aten::exponential_", Draws::exponential},
     {"aten::geometric_", Draws::others},      {"aten::log_normal_", Draws::others},
     {"aten::cauchy_", Draws::others},         {"aten::rrelu_with_noise", Draws::others},
     {"aten::_standard_gamma", Draws::ten},    {"aten::bernoulli_.Tensor", Draws::coins_each},
@@ -229,6 +234,8 @@ static bool is_pointwise(const c10::OperatorHandle& op) {
   return other && other->hasTag(at::Tag::pointwise);
 }
 
+static const OnHost& find_on_host(const std::string& name);
+
 static Operator describe(const c10::OperatorHandle& op) {
   const auto& schema = op.schema();
   Operator result;
@@ -236,6 +243,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   const auto overload = schema.overload_name();
   const auto name = overload.empty() ? full_name : full_name + "." + overload;
   result.name = recorder.intern(name);
+  result.on_host = &find_on_host(name);
   if (!op.hasKernelForDispatchKey(DispatchKey::Meta)) result.shape_rule = find_shape_rule(name);
   result.reduction = find_reduction(full_name, overload);
   result.is_host_code = host_code_names.count(full_name) > 0;

@@ -34,11 +34,9 @@ static at::Tensor ranks_of(const c10::OperatorHandle& op, const Operator& info,
   const auto* block = block_of(x);
   const bool is_ranked = block && block->ranked;
   if (info.keeps_order) {
-    Stack values;
-    bool drawn = false;
-    const bool computed =
-        is_ranked && compute_values(op, info, arguments, std::nullopt, values, drawn);
-    return computed ? values[0].toTensor() : at::Tensor();
+    HostCall call;
+    const bool computed = is_ranked && compute_values(op, info, arguments, std::nullopt, call);
+    return computed ? call.values[0].toTensor() : at::Tensor();
   }
   const auto mask = known_values(arguments[1].toTensor());
   const auto number = arguments[2].toScalar();

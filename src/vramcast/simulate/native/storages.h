@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "computing.h"
 #include "recorder.h"
 #include "reduction_scratch.h"
 #include "typical.h"
@@ -34,10 +35,13 @@ Gpu gpu;
 // What a storage really contains. What is written to one block does not change what others are to
 // be made of: they share it until then.
 struct Contents {
-  at::Tensor bytes;             // of the CPU
+  const at::Tensor bytes;       // of the CPU
   std::function<void()> write;  // writes random numbers, or what is made of them, once it is asked
   int64_t depth = 0;            // how many of these have to be written one after the other
 
+  explicit Contents(at::Tensor of) : bytes(std::move(of)) { computing.held_bytes += bytes.nbytes(); }
+  Contents(const Contents&) = delete;
+  ~Contents() { computing.held_bytes -= bytes.nbytes(); }
   const at::Tensor& read() {
     if (const auto now = std::exchange(write, nullptr)) now();
     depth = 0;
@@ -58,6 +62,7 @@ struct Block {
   std::shared_ptr<Contents> values = nullptr;  // where they are known and small
   bool drawn = false;   // they are random numbers, or made of them
   bool ranked = false;  // likewise, but none of them is the largest where a mask left it out
+  bool guessed = false;  // they are made of what was not computed
   Typical typical = healthy_now();  // of the contents, where they are not known
   bool stays = false;               // it is part of every recording
   int64_t last_write = ++num_writes;  // the same of a copy: then they are equal

@@ -7,7 +7,8 @@
 #include <algorithm>
 
 #include "drawing.h"
-#include "operators.h"
+#include "on_host.h"
+#include "work.h"
 
 namespace vramcast {
 
@@ -21,9 +22,13 @@ constexpr int64_t max_listed_value_bytes = 1 << 20;
 // A small tensor that is expanded may have any number of elements: more are not gone through.
 constexpr int64_t max_computed_elements = 64 << 20, max_drawn_elements = 4 << 20;
 
+// Where all are. What is part of a kernel written in Python is not: the kernel's results are.
+static bool computes_all() { return computing.is_on && WorkLog::depth() == 0; }
+
 static bool may_carry_values(const at::Tensor& tensor) {
   const auto num_bytes =
       static_cast<int64_t>(tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes());
+  if (computes_all() && computing.has_room(num_bytes)) return true;
   return num_bytes <= (c10::isIntegralType(tensor.scalar_type(), true) ? max_integer_value_bytes
                                                                        : max_float_value_bytes);
 }
@@ -31,15 +36,19 @@ static bool may_carry_values(const at::Tensor& tensor) {
 // Random numbers are compared to make masks. Not the first contents of parameters: nothing depends
 // on them.
 static bool may_be_drawn(const at::Tensor& tensor) {
-  if (!c10::isFloatingType(tensor.scalar_type())) return may_carry_values(tensor);
+  if (!c10::isFloatingType(tensor.scalar_type()) || computes_all())
+    return may_carry_values(tensor);
   const auto num_bytes = tensor.unsafeGetTensorImpl()->unsafe_storage().nbytes();
   return !tensor.requires_grad() && num_bytes <= static_cast<size_t>(max_drawn_float_bytes);
 }
 
 static at::Tensor host_view(const at::Tensor& bytes, const at::Tensor& like) {
   auto storage = bytes.storage();
-  return make_tensor(std::move(storage), like.sizes(), like.strides(), like.storage_offset(),
-                     like.dtype(), false);
+  auto view = make_tensor(std::move(storage), like.sizes(), like.strides(), like.storage_offset(),
+                          like.dtype(), false);
+  if (like.is_conj()) view._set_conj(true);
+  if (like.is_neg()) view._set_neg(true);
+  return view;
 }
 
 static at::Tensor host_bytes(int64_t num_bytes) {
@@ -48,8 +57,7 @@ static at::Tensor host_bytes(int64_t num_bytes) {
 }
 
 static void hold_values(Block& block) {
-  block.values = std::make_shared<Contents>();
-  block.values->bytes = host_bytes(block.num_bytes);
+  block.values = std::make_shared<Contents>(host_bytes(block.num_bytes));
 }
 
 // To be written to.
@@ -108,13 +116,27 @@ static bool is_laid_out_as(const at::Tensor& tensor, const at::Tensor& values) {
          values.is_neg() == tensor.is_neg();
 }
 
+// The result of an operator may be taken as it is.
+static bool can_be_taken(const Block& block, const at::Tensor& values) {
+  const auto& storage = values.storage();
+  return values.storage_offset() == 0 && static_cast<int64_t>(storage.nbytes()) == block.num_bytes &&
+         storage.use_count() == 1;
+}
+
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {
   auto* block = block_of(tensor);
   if (!block) return;
-  block->drawn = block->ranked = false;
+  block->drawn = block->ranked = block->guessed = false;
   block->last_write = ++num_writes;
   BelowSimulation below;
   const bool is_all = is_whole(tensor) && tensor.is_non_overlapping_and_dense();
+  if (is_all && is_laid_out_as(tensor, values) && can_be_taken(*block, values)) {
+    auto storage = values.storage();
+    const std::vector<int64_t> sizes = {block->num_bytes}, strides = {1};
+    block->values = std::make_shared<Contents>(make_tensor(
+        std::move(storage), sizes, strides, 0, caffe2::TypeMeta::Make<uint8_t>(), false));
+    return;
+  }
   if (!block->values || is_all) {
     hold_values(*block);
     if (!is_all) fill_with_typical(*block, tensor);
@@ -139,7 +161,7 @@ static void begin_values(const at::Tensor& tensor, bool draws) {
   if (block && !block->values && is_begun && may) {
     hold_values(*block);
     if (!is_whole(tensor)) fill_with_typical(*block, tensor);
-    block->drawn = draws && c10::isFloatingType(tensor.scalar_type());
+    block->drawn = draws && c10::isFloatingType(tensor.scalar_type()) && !computes_all();
   }
 }
 
@@ -160,7 +182,7 @@ static void forget_values(const at::Tensor& tensor) {
   auto* block = block_of(tensor);
   if (!block) return;
   block->values.reset();
-  block->drawn = block->ranked = false;
+  block->drawn = block->ranked = block->guessed = false;
   block->last_write = ++num_writes;
   block->typical = healthy_now();
 }
@@ -185,35 +207,48 @@ static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw
   return true;
 }
 
-// Runs the operator on the CPU with the known contents of its arguments, or where it ranks with
-// numbers that are drawn; false when that is not possible.
-static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
-                           c10::ArrayRef<IValue> arguments, const std::optional<Draw>& draw,
-                           Stack& values, bool& drawn) {
+// What an operator is made to run with on the host.
+struct HostCall {
+  Stack values;
+  bool drawn = false;    // some of them are random numbers, as it ranks
+  bool guessed = false;  // or they are made of some
+};
+
+// Its arguments as they are on the host; false where some are not known. What it writes to is
+// written at its place, or to copies.
+static bool bring_to_host(const Operator& info, c10::ArrayRef<IValue> arguments, bool copies,
+                          HostCall& call) {
   bool all_known = true;
+  size_t place = 0;
   auto known = [&](const at::Tensor& tensor, bool is_written = false) -> at::Tensor {
-    auto host = known_values(tensor, is_written);
+    auto host = known_values(tensor, is_written && !copies);
+    if (const auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr)
+      call.guessed = call.guessed || block->guessed;
+    if (host.defined() && is_written && copies) {
+      BelowSimulation below;
+      return host.clone();
+    }
     if (!host.defined() && info.ranks && tensor.numel() <= max_drawn_elements) {
       BelowSimulation below;
       const DrawnByGpu gpu;
-      drawn = true;
+      call.drawn = call.guessed = true;
       return at::rand(tensor.sizes(), at::TensorOptions().dtype(at::kFloat));
     }
-    if (!host.defined()) all_known = false;
+    if (!host.defined() && !info.on_host->left_out.count(place)) all_known = false;
     return host;
   };
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto& argument = arguments[i];
-    const bool is_written = info.writes_to(i);
+  for (place = 0; place < arguments.size(); ++place) {
+    const auto& argument = arguments[place];
+    const bool is_written = info.writes_to(place) || info.writes_unsaid(place);
     if (argument.isTensor() && argument.toTensor().defined())
-      values.emplace_back(known(argument.toTensor(), is_written));
+      call.values.emplace_back(known(argument.toTensor(), is_written));
     else if (argument.isTensorList()) {
       c10::List<at::Tensor> hosts;
       for (const at::Tensor& tensor : argument.toTensorVector()) {
         hosts.push_back(known(tensor, is_written));
         if (!all_known) return false;
       }
-      values.emplace_back(std::move(hosts));
+      call.values.emplace_back(std::move(hosts));
     } else if (argument.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> hosts;
       for (const IValue& item : argument.toListRef()) {
@@ -222,21 +257,41 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
                             : std::nullopt);
         if (!all_known) return false;
       }
-      values.emplace_back(std::move(hosts));
+      call.values.emplace_back(std::move(hosts));
     } else if (argument.isDevice())
-      values.emplace_back(c10::Device(c10::kCPU));
+      call.values.emplace_back(c10::Device(c10::kCPU));
     else if (argument.isGenerator())
-      values.emplace_back();
+      call.values.emplace_back();
     else
-      values.emplace_back(argument);
+      call.values.emplace_back(argument);
     if (!all_known) return false;
   }
+  return true;
+}
+
+// multinomial: the largest shares of exponential numbers
+static at::Tensor choose(const Draw& draw, const Stack& values) {
+  const auto& chances = values[0].toTensor();
+  const auto count = values[1].toInt();
+  const auto shares = chances.div(draw_exponential(draw, chances.sizes()).to(chances.dtype()));
+  return count == 1 ? shares.argmax(-1, true) : std::get<1>(shares.topk(count, -1));
+}
+
+// Runs the operator on the CPU; false when that is not possible.
+static bool run_on_cpu(const c10::OperatorHandle& op, const Operator& info,
+                       c10::ArrayRef<IValue> arguments, const std::optional<Draw>& draw,
+                       Stack& values) {
   try {
     BelowSimulation below;
+    const Timed timed;
     if (draw && info.draws == Draws::coins_each) {
       const auto& host = values[0].toTensor();
       host.copy_(draw_shares_in_fours(*draw, host.sizes()).le(values[1].toTensor()));
       values.resize(1);
+      return true;
+    }
+    if (draw && info.draws == Draws::choices && takes_one_for_each(arguments)) {
+      values = {choose(*draw, values)};
       return true;
     }
     if (draw && draw_as_gpu(info.draws, arguments, *draw, values[0].toTensor())) {
@@ -245,11 +300,22 @@ static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
     }
     std::optional<DrawnByGpu> gpu;
     if (info.samples) gpu.emplace();
-    op.callBoxed(&values);
+    if (info.on_host->compute)
+      info.on_host->compute(values);
+    else
+      op.callBoxed(&values);
     return true;
   } catch (const c10::Error&) {
     return false;  // no CPU kernel: the contents stay unknown
   }
+}
+
+// Runs it with the known contents of its arguments, or where it ranks with numbers that are drawn.
+static bool compute_values(const c10::OperatorHandle& op, const Operator& info,
+                           c10::ArrayRef<IValue> arguments, const std::optional<Draw>& draw,
+                           HostCall& call) {
+  return bring_to_host(info, arguments, false, call) &&
+         run_on_cpu(op, info, arguments, draw, call.values);
 }
 
 static bool has_long_list(c10::ArrayRef<IValue> arguments) {
@@ -266,7 +332,9 @@ static bool has_long_list(c10::ArrayRef<IValue> arguments) {
 
 static bool worth_computing(const Operator& info, c10::ArrayRef<IValue> arguments,
                             const std::vector<IValue>& results) {
-  if (info.uninitialised || has_long_list(arguments)) return false;
+  if (info.uninitialised) return false;
+  if (computes_all()) return !only_views(info);
+  if (has_long_list(arguments)) return false;
   bool small = false;
   for (const auto& result : results)
     for_each_tensor(result,
