@@ -12,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).parent
 FILES = (
+    "computing_programs.py",
     "drawing_programs.py",
     "error_programs.py",
     "library_programs.py",

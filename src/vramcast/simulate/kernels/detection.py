@@ -3,15 +3,16 @@
 import torch
 from torch import Tensor
 
-from vramcast.simulate.kernels.registry import kernel, new
+from vramcast.simulate.kernels.registry import kernel, known, new, set_known
 
 BOXES_PER_WORD = 64
 MOST_IMAGES_AT_ONCE = 32  # of a deformable convolution
 
 
 @kernel("torchvision::nms")
-def nms(dets: Tensor, scores: Tensor) -> Tensor:
-    """Boxes by falling score; a bit for every pair that overlaps; half of the boxes are kept."""
+def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
+    """Boxes by falling score; a bit for every pair that overlaps; where it is not known which, half
+    of the boxes are kept."""
     if not dets.numel():
         return new(0, dtype=torch.int64)
     order = scores.sort(stable=True, dim=0, descending=True)[1]
@@ -19,6 +20,10 @@ def nms(dets: Tensor, scores: Tensor) -> Tensor:
     count = dets.shape[0]
     overlaps = new(count * -(-count // BOXES_PER_WORD), dtype=torch.int64)
     keep = new(count, dtype=torch.bool)
+    boxes, values, places = known(dets), known(scores), known(order)
+    if boxes is not None and values is not None and places is not None:
+        best = torch.ops.torchvision.nms(boxes, values, iou_threshold)
+        set_known(keep, torch.isin(places, best))
     kept = order.masked_select(keep)
     del ordered, overlaps
     return kept

@@ -379,7 +379,8 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
     if (call.guessed)
       for (const int i : info.written_arguments) for_each_tensor(arguments[i], &note_guess);
   }
-  if (!computed || (call.drawn && info.picked_result > 0)) assume_values(op, info, arguments, results);
+  if (!computed || (call.drawn && info.picked_result > 0))
+    assume_values(op, info, arguments, results);
   if (const auto spread = info.samples ? spread_of(op, info, arguments) : std::nullopt)
     set_typical(results[0].toTensor(), *spread);
 }

@@ -1,5 +1,5 @@
-// The contents of what kernels written in Python make. They are worked out before the kernel runs, as
-// it may write to its arguments, and kept until it has made its results.
+// The contents of what kernels written in Python make. They are computed before the kernel runs,
+// which may write to its arguments, and kept until it has made its results.
 #pragma once
 #include "deriving.h"
 

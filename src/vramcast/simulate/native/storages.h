@@ -39,7 +39,9 @@ struct Contents {
   std::function<void()> write;  // writes random numbers, or what is made of them, once it is asked
   int64_t depth = 0;            // how many of these have to be written one after the other
 
-  explicit Contents(at::Tensor of) : bytes(std::move(of)) { computing.held_bytes += bytes.nbytes(); }
+  explicit Contents(at::Tensor of) : bytes(std::move(of)) {
+    computing.held_bytes += bytes.nbytes();
+  }
   Contents(const Contents&) = delete;
   ~Contents() { computing.held_bytes -= bytes.nbytes(); }
   const at::Tensor& read() {

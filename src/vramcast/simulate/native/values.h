@@ -119,8 +119,8 @@ static bool is_laid_out_as(const at::Tensor& tensor, const at::Tensor& values) {
 // The result of an operator may be taken as it is.
 static bool can_be_taken(const Block& block, const at::Tensor& values) {
   const auto& storage = values.storage();
-  return values.storage_offset() == 0 && static_cast<int64_t>(storage.nbytes()) == block.num_bytes &&
-         storage.use_count() == 1;
+  return values.storage_offset() == 0 && storage.use_count() == 1 &&
+         static_cast<int64_t>(storage.nbytes()) == block.num_bytes;
 }
 
 static void set_values(const at::Tensor& tensor, const at::Tensor& values) {

@@ -1,0 +1,142 @@
+"""What the simulated GPU computes on the host is what the host computes: run by
+test_device_programs.py.
+
+python tests/simulate/computing_programs.py
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from program_device import SESSION, live_bytes, run_programs, taken_by
+
+# isort: split
+# the device is loaded before torch
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+Loss = Callable[[nn.Module, torch.Tensor], torch.Tensor]
+
+
+def _trains_as_on_the_host(net: nn.Module, x: torch.Tensor, loss: Loss, **options: object) -> None:
+    """Weights, gradients and statistics after three steps."""
+    with SESSION.gpu.computing(True):
+        found = []
+        for device in ("cpu", "cuda"):
+            one, given = copy.deepcopy(net).to(device), x.to(device)
+            update = torch.optim.AdamW(one.parameters(), lr=1e-2, **options)
+            for _ in range(3):
+                update.zero_grad()
+                loss(one, given).backward()
+                update.step()
+            found.append([t.cpu() for t in one.state_dict().values()])
+        for on_host, on_gpu in zip(*found, strict=True):
+            torch.testing.assert_close(on_gpu, on_host, rtol=1e-3, atol=1e-4)
+        assert not SESSION.gpu.has_guessed()
+
+
+def _mean_square(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return net(x).square().mean()
+
+
+def a_net_of_convolutions() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(8, 8, 3, groups=8), nn.GroupNorm(2, 8), nn.SiLU(),
+        nn.ConvTranspose2d(8, 4, 2, stride=2), nn.Upsample(scale_factor=2, mode="bilinear"),
+        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(64, 5),
+    )  # fmt: skip
+    labels = torch.arange(4) % 5
+
+    def loss(one: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(one(x), labels.to(x.device))
+
+    _trains_as_on_the_host(net, torch.randn(4, 3, 16, 16), loss)
+
+
+def attention_with_a_mask_and_without() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.enter, self.norm = nn.Linear(32, 96), nn.LayerNorm(32)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (t.unflatten(-1, (4, 8)).transpose(1, 2) for t in self.enter(x).chunk(3, -1))
+            found = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            mask = (torch.arange(x.shape[1], device=x.device) < 9).expand(x.shape[1], -1)
+            found = found + F.scaled_dot_product_attention(q, k, v, mask)
+            return self.norm(F.gelu(found.transpose(1, 2).flatten(2)))
+
+    for fused in (True, False):
+        _trains_as_on_the_host(Net(), torch.randn(2, 16, 32), _mean_square, fused=fused)
+
+
+def words_and_cells() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.cell, self.says = (
+                nn.Embedding(50, 16), nn.LSTMCell(16, 16), nn.Linear(16, 50),
+            )  # fmt: skip
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            x, state = self.table(words), None
+            for at in range(words.shape[1]):
+                state = self.cell(x[:, at], state)
+            return F.logsigmoid(self.says(state[0])).log_softmax(-1)
+
+    _trains_as_on_the_host(Net(), torch.randint(50, (8, 6)), lambda net, x: -net(x)[:, 0].mean())
+
+
+def rows_that_a_network_chooses_are_those_that_it_chooses() -> None:
+    with SESSION.gpu.computing(True):
+        net, x = nn.Linear(300, 300), torch.randn(500, 300)
+        wanted = int((net(x).softmax(1).amax(1) > 0.016).sum())
+        sure = net.cuda()(x.cuda()).softmax(1).amax(1) > 0.016
+        assert x.cuda()[sure].shape[0] == wanted == int(sure.sum())
+        assert 0 < wanted < 500
+        assert not SESSION.gpu.has_guessed()
+
+
+def without_it_rows_that_a_network_chooses_are_a_guess() -> None:
+    net, x = nn.Linear(300, 300).cuda(), torch.randn(500, 300).cuda()
+    with SESSION.gpu.computing(False):
+        net(x).sum().item()
+        net(x).topk(2)
+        assert not SESSION.gpu.has_guessed(), "nothing depends on them"
+        torch.bincount(net(x).argmax(1))
+        assert SESSION.gpu.has_guessed(), "the experts that a router chooses"
+    with SESSION.gpu.computing(False):
+        x[net(x)[:, 0] > 0]
+        assert SESSION.gpu.has_guessed(), "a mask"
+
+
+def the_same_is_allocated_and_nothing_is_kept() -> None:
+    net, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten()).cuda(), None
+    x = torch.randn(4, 3, 16, 16, device="cuda")
+
+    def step() -> None:
+        F.dropout(net(x), 0.1).square().mean().backward()
+        net.zero_grad()
+
+    step()
+    without = taken_by(step)
+    with SESSION.gpu.computing(True):
+        before = live_bytes()
+        assert taken_by(step) == without
+        assert live_bytes() == before
+
+
+def it_ends_where_it_takes_too_much() -> None:
+    with SESSION.gpu.computing(True):
+        large = [torch.zeros(40_000_000, device="cuda") for _ in range(4)]
+        assert SESSION.device.library.vramcast_computing_ended()
+        x = torch.randn(300, 300, device="cuda")
+        (x @ x @ x)[0, 0].item()
+        del large
+
+
+if __name__ == "__main__":
+    run_programs()
