@@ -49,6 +49,13 @@ def a_mask_of_unknown_numbers_has_as_many_elements_as_their_distribution_says() 
     assert abs(share(rows) - 0.01) < 0.001, "the largest of each row"
 
 
+def nothing_may_be_added_to_some_rows() -> None:
+    none, sums = torch.empty(0, dtype=torch.int64, device="cuda"), torch.ones(5, device="cuda")
+    assert (
+        sums.index_add_(0, none, sums[:0]).shape == sums.index_add(0, none, sums[:0]).shape == (5,)
+    )
+
+
 def what_is_made_of_random_numbers_is_worked_out_when_it_is_asked_for() -> None:
     """How many cells, edges and rows there are decides what a step takes."""
     points = torch.rand(60_000, 3, device="cuda")

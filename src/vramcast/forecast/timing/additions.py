@@ -18,7 +18,7 @@ POWER, MOST, QUEUED = 0.578, 144, 8192
 def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
     """Rows begin anywhere; enlarged pictures are gone through in order."""
     is_across, number, places, rows = work.sizes
-    if not places or not any(name in work.operator for name in ADDING):
+    if not places or not number or not any(name in work.operator for name in ADDING):
         return 0.0
     row, alike, touched = number / (rows or number), 1.0, places
     if ENLARGED in work.operator:

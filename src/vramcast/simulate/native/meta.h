@@ -253,6 +253,9 @@ static Metas described_results(const c10::OperatorHandle& op, const Operator& in
   if (info.updates_list && are_alike(arguments)) return nothing;
   if (info.maps_list && are_alike(arguments) && are_contiguous(arguments))
     return std::make_shared<const Described>(Stack(1, arguments[0]));
+  // index_add of no rows: torch's Meta kernel looks at the first
+  if (info.names_rows && info.adds_up && arguments[2].toTensor().numel() == 0)
+    return std::make_shared<const Described>(Stack(1, arguments[0]));
   return meta_results(op, info, arguments);
 }
 

@@ -269,7 +269,7 @@ def own_labels(*, batch_size: int = 192, size: int = 32, width: int = 32) -> Ste
     return training_step(loss, net.parameters())
 
 
-def near_in_features(*, clouds: int = 8, points: int = 256, width: int = 64) -> Step:
+def near_in_features(*, clouds: int = 8, points: int = 128, width: int = 64) -> Step:
     """Edges between points whose learned features are near; they change with the weights."""
     enter, again = mlp(3, width, width).cuda(), mlp(2 * width, 2 * width, width).cuda()
     says = nn.Linear(width, 8).cuda()
