@@ -27,6 +27,10 @@ def seconds_of(name: str, num_bytes: float, sizes: Sizes) -> float:
     return kernel_time(adding(name, num_bytes, sizes), H200, shipped()).seconds
 
 
+def test_nothing_is_added_in_no_time_worth_a_model() -> None:
+    assert seconds_of("aten::index_add", 0.0, (0, 0, 1000, 0)) < 1e-4
+
+
 @pytest.mark.parametrize(
     ("number", "places", "recorded"),
     [(2_000_000, 1000, 177e-6), (2_000_000, 10_000, 51.5e-6), (500_000, 1000, 45.9e-6)],

@@ -59,7 +59,9 @@ class Job:
         if self._computes:
             return self.session.run(self.function, self.knobs, computes=True, **options)
         run = self.session.run(self.function, self.knobs, **options)
-        if 0 < run.guessed_with_bytes <= self._most_computed_bytes:
+        # what Inductor's kernels and other GPUs compute is not known
+        is_alone = not self.session.gpu.has_compiled and "world" not in self.request
+        if is_alone and 0 < run.guessed_with_bytes <= self._most_computed_bytes:
             self._most_computed_bytes = 0  # tried once
             with suppress(WorkloadError):
                 run = self.session.run(self.function, self.knobs, computes=True, **options)
