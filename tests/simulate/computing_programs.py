@@ -7,6 +7,7 @@ python tests/simulate/computing_programs.py
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Callable
 
 from program_device import SESSION, live_bytes, run_programs, taken_by
@@ -111,6 +112,36 @@ def without_it_rows_that_a_network_chooses_are_a_guess() -> None:
     with SESSION.gpu.computing(False):
         x[net(x)[:, 0] > 0]
         assert SESSION.gpu.has_guessed(), "a mask"
+
+
+def what_is_dropped_and_chosen_is_what_an_h200_drops_and_chooses() -> None:
+    """Recorded there with torch 2.11: how many a thread has at once differs by size and type."""
+    fp32, bf16 = torch.float32, torch.bfloat16
+    recorded = {
+        (7, fp32): 3122667081, (1000, fp32): 863436872, (1000, bf16): 3759940904,
+        (1002, fp32): 970619825, (1023, bf16): 5923720, (300_000, fp32): 1508550566,
+        (300_000, bf16): 2247606119, (1_000_004, bf16): 1251647253,
+    }  # fmt: skip
+    with SESSION.gpu.computing(True):
+        for (count, dtype), crc32 in recorded.items():
+            torch.manual_seed(0)
+            kept = torch.native_dropout(torch.ones(count, device="cuda", dtype=dtype), 0.3, True)[1]
+            assert zlib.crc32(kept.cpu().numpy().tobytes()) == crc32, (count, dtype)
+        chances = torch.arange(1, 101, device="cuda").float()
+        torch.manual_seed(0)
+        assert torch.multinomial(chances, 5).tolist() == [28, 86, 80, 83, 44]
+        torch.manual_seed(0)
+        assert torch.multinomial(chances.view(10, 10), 1)[:, 0].tolist() == [
+            9, 3, 8, 7, 4, 7, 4, 9, 6, 6
+        ]  # fmt: skip
+
+
+def points_are_apart_from_themselves_as_on_an_h200() -> None:
+    """By the last bit of their norms, which is decided by the order of the sum."""
+    atoms = torch.rand(16, 256, 3, device="cuda")
+    apart = torch.cdist(atoms, atoms)
+    assert int((apart.diagonal(dim1=1, dim2=2) > 0).sum()) == 605
+    assert int(((apart < 0.2) & (apart > 0)).sum()) == 27965
 
 
 def the_same_is_allocated_and_nothing_is_kept() -> None:

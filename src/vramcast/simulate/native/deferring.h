@@ -58,6 +58,7 @@ static std::optional<Source> source_of(const at::Tensor& tensor, bool is_overwri
 // An operator and what its arguments contain now. It keeps no tensor of the GPU alive.
 struct Recipe {
   c10::OperatorHandle op;
+  Compute compute;
   Stack arguments;              // what stands in them for a tensor is `here`
   std::vector<Source> sources;  // of the tensors, one after the other
   bool any_known = false;
@@ -92,7 +93,10 @@ struct Recipe {
         stack.push_back(argument);
       }
     }
-    op.callBoxed(&stack);
+    if (compute)
+      compute(stack);
+    else
+      op.callBoxed(&stack);
     return stack[0].toTensor();
   }
 };
@@ -104,7 +108,7 @@ static std::optional<Recipe> recipe_of(const c10::OperatorHandle& op, const Oper
     BelowSimulation below;
     return at::empty({0}, at::TensorOptions().dtype(at::kByte));
   }();
-  Recipe recipe{op, {}, {}};
+  Recipe recipe{op, info.on_host->compute, {}, {}};
   for (size_t i = 0; i < arguments.size(); ++i) {
     bool is_known = true;
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {

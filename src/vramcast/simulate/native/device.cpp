@@ -329,8 +329,7 @@ static void register_device_kernels() {
 static std::optional<at::Tensor> values_of(const at::Tensor& tensor) {
   auto host = known_values(tensor);
   if (!host.defined()) return std::nullopt;
-  const auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr;
-  if (block && block->guessed) kernel_has_guessed = true;
+  kernel_has_guessed = kernel_has_guessed || is_guess(tensor);
   BelowSimulation below;
   return host.clone();
 }
@@ -361,7 +360,6 @@ TORCH_LIBRARY(vramcast, library) {
   library.def("set_values(Tensor tensor, Tensor values) -> ()");
   library.def("set_positions(Tensor tensor, Tensor mask) -> bool");
   library.def("forget_values(Tensor tensor) -> ()");
-  library.def("keep_computed(Tensor[] results) -> ()");
   library.def("begin_uniform(Tensor tensor) -> ()");
   library.def("typical(Tensor tensor) -> (float, bool, float)");
   library.def("carry_spread(Tensor tensor, Tensor other) -> ()");
@@ -371,16 +369,10 @@ TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("set_values", &set_computed);
   library.impl("set_positions", &set_positions);
   library.impl("forget_values", &forget_values);
-  library.impl("keep_computed", &keep_computed);
   library.impl("begin_uniform", &begin_uniform);
   library.impl("typical", &typical_value);
   library.impl("carry_spread", &carry_spread);
 }
-
-// By a key that torch uses nowhere else, so that Python can ask for it (kernels/__init__.py).
-static auto compute_fallback = c10::Dispatcher::singleton().registerFallback(
-    DispatchKey::TESTING_ONLY_GenericMode,
-    c10::KernelFunction::makeFromBoxedFunction<&compute_for_kernel>(), "vramcast");
 
 static auto fallback = c10::Dispatcher::singleton().registerFallback(
     DispatchKey::Fake, c10::KernelFunction::makeFromBoxedFunction<&simulate>(), "vramcast");

@@ -161,21 +161,26 @@ static at::Tensor draw_shares_in_fours(const Draw& draw, at::IntArrayRef sizes) 
 }
 
 // Of dropout (ATen/native/cuda/Dropout.cu): a thread has as many neighbours as it loads at once.
-static at::Tensor draw_kept(const Draw& draw, at::IntArrayRef sizes, float share) {
+static at::Tensor draw_kept(const Draw& draw, at::IntArrayRef sizes, float share,
+                            int64_t item_bytes) {
   const auto count = c10::multiply_integers(sizes);
-  const int64_t together = count % 4 == 0 ? 4 : count % 2 == 0 ? 2 : 1;
+  int64_t together = 16 / std::max<int64_t>(item_bytes, 2);
+  while (count % together) together /= 2;
   if (together == 1) return draw_shares(draw, sizes).lt(share);
   const auto kept = at::empty(sizes, at::kBool);
   auto* const first = kept.mutable_data_ptr<bool>();
   const auto stride = draw.num_threads * together;
   for (int64_t begin = 0, round = 0; begin < count; begin += stride, ++round) {
-    // of two, the second pair of a thread's four numbers serves the next round
-    const auto before = round * together / 4, at = round * together % 4;
-    for (int64_t thread = 0; thread < std::min(draw.num_threads, (count - begin) / together);
-         ++thread) {
-      const auto words = philox(draw.seed, thread, draw.offset / 4 + before);
-      for (int64_t i = 0; i < together; ++i)
-        first[begin + thread * together + i] = as_share(words[at + i]) < share;
+    const auto threads = std::min(draw.num_threads, (count - begin) / together);
+    for (int64_t thread = 0; thread < threads; ++thread) {
+      Words words;
+      for (int64_t i = 0; i < together; ++i) {
+        // of two, the second pair of a thread's four numbers serves the next round
+        const auto number = round * together + i;
+        if (i == 0 || number % 4 == 0)
+          words = philox(draw.seed, thread, draw.offset / 4 + number / 4);
+        first[begin + thread * together + i] = as_share(words[number % 4]) < share;
+      }
     }
   }
   return kept;

@@ -67,4 +67,14 @@ static void keep_computed(at::TensorList results) {
   for (const auto& [tensor, host] : made.written) keep_one(tensor, host, made.guessed);
 }
 
+// By a key that torch uses nowhere else, so that Python can ask for it (kernels/__init__.py).
+static auto compute_fallback = c10::Dispatcher::singleton().registerFallback(
+    DispatchKey::TESTING_ONLY_GenericMode,
+    c10::KernelFunction::makeFromBoxedFunction<&compute_for_kernel>(), "vramcast");
+
+TORCH_LIBRARY_FRAGMENT(vramcast, library) {
+  library.def("keep_computed(Tensor[] results) -> ()");
+}
+TORCH_LIBRARY_IMPL(vramcast, Fake, library) { library.impl("keep_computed", &keep_computed); }
+
 }  // namespace vramcast

@@ -15,6 +15,7 @@
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/tanh.h>
 
 #include "drawing.h"
@@ -159,11 +160,73 @@ static void drop_out(Stack& s) {
   const bool trains = s[2].isNone() || s[2].toBool();
   TORCH_CHECK(trains && share < 1 && share > 0 && x.is_contiguous() && gpu_random.is_known,
               "vramcast: what is dropped is not known");
-  const auto kept = draw_kept(next_of(x.numel(), 4), x.sizes(), static_cast<float>(share));
+  const auto kept = draw_kept(next_of(x.numel(), 4), x.sizes(), static_cast<float>(share),
+                              x.itemsize());
   s = {x * kept * (1 / share), kept};
 }
 
+// The sums of rows in the order of the GPU's threads (ATen/native/cuda/Reduce.cuh): whether a point
+// is apart from itself may depend on the last bit.
+struct RowSums {
+  static constexpr int64_t warp = 32, most_threads = 512, accumulators = 4;
+  int64_t length, width;  // of a row, and threads for one
+
+  static int64_t power_below(int64_t number) {
+    int64_t power = 1;
+    while (2 * power <= std::min(number, most_threads)) power *= 2;
+    return power;
+  }
+  RowSums(int64_t rows, int64_t of) : length(of) {
+    width = std::min(power_below(length), warp);
+    const auto height = std::min(power_below(rows), most_threads / width);
+    width = std::min(power_below(length), most_threads / height);
+    const auto each = (length + width - 1) / width;
+    // longer rows are loaded by fours, or several warps have a part
+    if (length >= 128 || each >= 16 * height) width = 0;
+  }
+  float of_thread(const float* row, int64_t thread) const {
+    float sums[accumulators] = {};
+    int64_t at = 0;
+    for (auto i = thread; i < length; i += width) sums[at++ % accumulators] += row[i];
+    return sums[0] + sums[1] + sums[2] + sums[3];
+  }
+  float of_row(const float* row) const {
+    std::array<float, most_threads> sums;
+    for (int64_t thread = 0; thread < width; ++thread) sums[thread] = of_thread(row, thread);
+    auto left = width;
+    for (; left > warp; left /= 2)
+      for (int64_t i = 0; i < left / 2; ++i) sums[i] += sums[i + left / 2];
+    for (int64_t offset = 1; offset < left; offset *= 2)
+      for (int64_t i = 0; i + offset < left; i += 2 * offset) sums[i] += sums[i + offset];
+    return sums[0];
+  }
+};
+
+// sum(x, dims, keepdim, dtype)
+static void sum_rows(Stack& s) {
+  const auto x = s[0].toTensor();
+  const auto dims = s[1].isNone() ? std::vector<int64_t>() : s[1].toIntVector();
+  const bool keeps = s[2].toBool();
+  const auto last = x.dim() - 1;
+  const bool is_last = last > 0 && dims.size() == 1 && (dims[0] == last || dims[0] == -1);
+  const auto type = s[3].toOptional<at::ScalarType>();
+  if (is_last && x.is_contiguous() && x.scalar_type() == at::kFloat && x.numel() &&
+      type.value_or(at::kFloat) == at::kFloat) {
+    const auto length = x.size(-1), rows = x.numel() / length;
+    if (const RowSums sums(rows, length); length > 1 && sums.width) {
+      const auto found = at::empty(x.sizes().slice(0, x.dim() - 1), at::kFloat);
+      auto* const to = found.mutable_data_ptr<float>();
+      const auto* const from = x.const_data_ptr<float>();
+      for (int64_t row = 0; row < rows; ++row) to[row] = sums.of_row(from + row * length);
+      s = {keeps ? found.unsqueeze(-1) : found};
+      return;
+    }
+  }
+  s = {at::sum(x, at::OptionalIntArrayRef(dims), keeps, type)};
+}
+
 static const std::unordered_map<std::string, OnHost> on_host_by_name = {
+    {"aten::sum.dim_IntList", {&sum_rows}},
     {"aten::cudnn_convolution", {&convolve}},
     {"aten::cudnn_convolution_transpose", {&convolve_transposed}},
     {"aten::_conv_depthwise2d", {&convolve_by_channel}},

@@ -73,10 +73,8 @@ static void copy_contents(const at::Tensor& destination, const at::Tensor& sourc
     const bool whole_host = static_cast<size_t>(destination.nbytes()) == host.nbytes();
     auto* mapping = mapping_of(destination);
     if (mapping) mapping->filled = values.defined();
-    const auto* block = block_of(source);
-    const bool is_guess = values.defined() ? block && block->guessed
-                                           : c10::isIntegralType(source.scalar_type(), true);
-    if (is_guess) guess_was_read = true;
+    const bool is_whole_number = c10::isIntegralType(source.scalar_type(), true);
+    if (values.defined() ? is_guess(source) : is_whole_number) guess_was_read = true;
     if (values.defined())
       destination.copy_(values);
     else if (destination.numel() <= max_read_elements)

@@ -207,6 +207,11 @@ static bool draw_as_gpu(Draws draws, c10::ArrayRef<IValue> arguments, const Draw
   return true;
 }
 
+static bool is_guess(const at::Tensor& tensor) {
+  const auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr;
+  return block && block->guessed;
+}
+
 // What an operator is made to run with on the host.
 struct HostCall {
   Stack values;
@@ -222,8 +227,7 @@ static bool bring_to_host(const Operator& info, c10::ArrayRef<IValue> arguments,
   size_t place = 0;
   auto known = [&](const at::Tensor& tensor, bool is_written = false) -> at::Tensor {
     auto host = known_values(tensor, is_written && !copies);
-    if (const auto* block = tensor.is_cuda() ? block_of(tensor) : nullptr)
-      call.guessed = call.guessed || block->guessed;
+    call.guessed = call.guessed || is_guess(tensor);
     if (host.defined() && is_written && copies) {
       BelowSimulation below;
       return host.clone();
@@ -305,7 +309,7 @@ static bool run_on_cpu(const c10::OperatorHandle& op, const Operator& info,
     else
       op.callBoxed(&values);
     return true;
-  } catch (const c10::Error&) {
+  } catch (const std::exception&) {
     return false;  // no CPU kernel: the contents stay unknown
   }
 }
