@@ -212,8 +212,7 @@ static bool set_positions(const at::Tensor& tensor, const at::Tensor& mask) {
   auto source = source_of(mask, false);
   if (!block || block->num_bytes > max_deferred_bytes || !source || !source->contents)
     return false;
-  auto contents = std::make_shared<Contents>();
-  contents->bytes = host_bytes(block->num_bytes);
+  auto contents = std::make_shared<Contents>(host_bytes(block->num_bytes));
   contents->depth = source->contents->depth + 1;
   Source to{{}, {}, c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides()),
             tensor.storage_offset(), tensor.dtype()};
@@ -222,6 +221,7 @@ static bool set_positions(const at::Tensor& tensor, const at::Tensor& mask) {
     to.view_of(bytes).copy_(at::nonzero(from.read()));
   };
   block->drawn = !may_carry_values(tensor);
+  block->guessed = is_guess(mask);
   block->values = std::move(contents);
   return true;
 }
