@@ -46,6 +46,12 @@ class Timed {
   double begin_ = computing.is_on ? now() : -1;
 };
 
+// How many kernels written in Python are running inside each other.
+inline int& kernel_depth() {
+  static thread_local int depth = 0;
+  return depth;
+}
+
 // Somebody asked for what was guessed: a size, a branch, what goes to the host.
 inline std::atomic<bool> guess_was_read = false;
 // Within a kernel written in Python: it has read a guess, so what it makes is one.

@@ -198,7 +198,7 @@ static void set_computed(const at::Tensor& tensor, const at::Tensor& values) {
   if (!is_held && block->num_bytes > max_deferred_bytes) return;
   set_values(tensor, values);
   block->drawn = !is_held;
-  block->guessed = WorkLog::depth() > 0 && kernel_has_guessed;
+  block->guessed = kernel_depth() > 0 && kernel_has_guessed;
 }
 
 static void note_guess(const at::Tensor& tensor) {

@@ -30,7 +30,7 @@ static void compute_for_kernel(const c10::OperatorHandle& op, DispatchKeySet, St
   const auto& info = operator_info(op);
   const auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
   for (const auto& one : op.schema().returns()) stack->push_back(nothing_of(*one.type()));
-  if (WorkLog::depth() > 0) return;
+  if (kernel_depth() > 0) return;
   auto& made = of_kernel();
   made = {};
   HostCall call;
@@ -56,7 +56,7 @@ static void keep_one(const at::Tensor& tensor, const at::Tensor& host, bool gues
 }
 
 static void keep_computed(at::TensorList results) {
-  if (WorkLog::depth() > 0) return;
+  if (kernel_depth() > 0) return;
   auto made = std::exchange(of_kernel(), {});
   std::vector<at::Tensor> hosts;
   for (const auto& value : made.results)

@@ -8,7 +8,7 @@
 
 #include "drawing.h"
 #include "on_host.h"
-#include "work.h"
+#include "operators.h"
 
 namespace vramcast {
 
@@ -23,7 +23,7 @@ constexpr int64_t max_listed_value_bytes = 1 << 20;
 constexpr int64_t max_computed_elements = 64 << 20, max_drawn_elements = 4 << 20;
 
 // Where all are. What is part of a kernel written in Python is not: the kernel's results are.
-static bool computes_all() { return computing.is_on && WorkLog::depth() == 0; }
+static bool computes_all() { return computing.is_on && kernel_depth() == 0; }
 
 static bool may_carry_values(const at::Tensor& tensor) {
   const auto num_bytes =

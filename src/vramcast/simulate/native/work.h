@@ -16,10 +16,7 @@ struct WorkLog {
   std::vector<int64_t> begins;  // of steps
 
   // how many kernels written in Python are running inside each other
-  static int& depth() {
-    static thread_local int depth = 0;
-    return depth;
-  }
+  static int& depth() { return kernel_depth(); }
 
   // `always`: inside of a kernel written in Python, too
   void add(Work work, bool always = false) {
