@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import vramcast
+from vramcast.errors import WorkloadError
 from vramcast.processes.progress import Progress
 from vramcast.records.phases import PhaseName
 from vramcast.records.prediction import Prediction
@@ -141,3 +142,14 @@ def test_steps_that_differ_are_a_limit_and_optimizers_that_take_turns_are_not() 
 def test_no_more_workers_are_started_than_batches_are_made_ready() -> None:
     _, printed = predict("many-workers")
     assert "2 workers of 6" in printed
+
+
+def test_what_a_network_decides_is_computed_where_a_guess_was_wrong() -> None:
+    found, _ = predict("chosen-rows")
+    assert found.phases[1].num_steps >= 3
+    assert not any("assumed" in limit for limit in found.limits)
+
+
+def test_a_program_that_fails_when_all_is_computed_too_shows_its_own_error() -> None:
+    with pytest.raises(WorkloadError, match="the network has chosen nothing"):
+        predict("never-right")

@@ -15,7 +15,6 @@ from vramcast.workload.world import rank_variables
 
 Answer = TypeVar("Answer")
 # By what was guessed, of which a quarter may be true; more is never computed (native/computing.h).
-# Of a whole program nothing is: to run it twice would take too long.
 MOST_COMPUTED_BYTES = 2 << 30
 
 

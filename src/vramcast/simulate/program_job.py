@@ -55,7 +55,7 @@ class ProgramJob(Job):
         self._has_printed = set[str]()
 
     def run(self, use: Callable[[SimulatedRun], Answer], **options: Any) -> Answer:
-        return self._in_fork(self._given, use, **options)
+        return self._in_fork(self._given, use, may_compute=True, **options)
 
     def vary(self, knob: str, by: str) -> None:
         self.line.check_has(knob)
@@ -74,22 +74,24 @@ class ProgramJob(Job):
         return run
 
     def _in_fork(
-        self, knobs: dict[str, Any], use: Callable[[SimulatedRun], Answer], **options: Any
+        self,
+        knobs: dict[str, Any],
+        use: Callable[[SimulatedRun], Answer],
+        may_compute: bool = False,
+        **options: Any,
     ) -> Answer:
-        """Where a guess decided what the program did, it is run again and all is computed."""
+        """Where a guess decided what the program did, it is run again and all is computed. At
+        sizes that the user did not choose, only where it failed."""
         program = read_line(self.line.filled({**knobs, **self._given}))
         variables = with_rank(program.environment, self.rank_variables)
         program = replace(program, environment=variables)
         seen = self._seen(program, use, **options)
-        if not seen.was_guessed:
-            return seen.answer
-        self._most_computed_bytes = 0  # tried once
-        with suppress(WorkloadError):
-            again = self._seen(program, use, computes=True, **options)
-            self._computes = True
-            return again.answer
-        if isinstance(seen.answer, WorkloadError):
-            raise seen.answer
+        failure = seen.answer if isinstance(seen.answer, WorkloadError) else None
+        if failure or (may_compute and seen.was_guessed):
+            with suppress(WorkloadError):
+                return self._seen(program, use, computes=True, **options).answer
+        if failure:
+            raise failure
         return seen.answer
 
     def _seen(
@@ -144,7 +146,7 @@ class _SimulatedProgram(ProgramRun):
         )
         self._job, self._use, self._deliver = job, use, deliver
         self._limited, self._locate = limited, {"locate": locate, "locate_all": locate_all}
-        self._computes, self._answer = computes or job._computes, _Seen(None, False)
+        self._computes, self._answer = computes, _Seen(None, False)
         self._settings: str | None = None  # of the allocator, in the environment as CUDA starts
 
     @contextmanager
@@ -188,6 +190,8 @@ class _SimulatedProgram(ProgramRun):
 
     def describe(self, remarks: list[str]) -> None:
         gpu = self._job.session.gpu
+        if self._job.session.device.library.vramcast_computing_ended():
+            raise WorkloadError("It takes too much to compute what the GPU would.")
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
         for limit in self.watcher.limits():
@@ -213,11 +217,10 @@ class _SimulatedProgram(ProgramRun):
     def _was_guessed(self) -> bool:
         """And it is small enough to be computed; what Inductor's kernels and other GPUs compute is
         not known."""
-        gpu, job = self._job.session.gpu, self._job
-        is_alone = not gpu.has_compiled and "world" not in job.request
-        may_compute = is_alone and not self._computes and job._most_computed_bytes > 0
-        is_small = job.session.device.peak_allocated_bytes() <= MOST_COMPUTED_BYTES
-        return may_compute and is_small and gpu.has_guessed()
+        session = self._job.session
+        is_alone = not session.gpu.has_compiled and "world" not in self._job.request
+        is_small = session.device.peak_allocated_bytes() <= MOST_COMPUTED_BYTES
+        return is_alone and is_small and not self._computes and session.gpu.has_guessed()
 
     def deliver(self) -> NoReturn:
         self._deliver(self._answer)

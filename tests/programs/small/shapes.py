@@ -244,3 +244,15 @@ match kind:
         print(len(batches._workers), "workers of", many.num_workers)
         for (x,) in batches:
             step(x)
+    case "chosen-rows":  # how many they are is known to whoever computes what the network does
+        host = torch.nn.Linear(64, 64)
+        other.load_state_dict(host.state_dict())
+        for _ in range(1000):
+            x = torch.randn(512, 64)
+            rows = x.cuda()[other(x.cuda()).softmax(1)[:, 0] > 1 / 64]
+            if len(rows) != (host(x).softmax(1)[:, 0] > 1 / 64).sum():
+                raise ValueError("other rows than the network chooses")
+            step(rows)
+    case "never-right":
+        if (other(torch.randn(8, 64).cuda()) < 1000).any():
+            raise ValueError("the network has chosen nothing")
