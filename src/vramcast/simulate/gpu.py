@@ -66,6 +66,7 @@ class SimulatedGpu:
     # the workspace of the fastest of them, by those of all; None: that of cuDNN's first choice
     fastest: Callable[[Sequence[int]], int] | None = None
     notes: set[str] = field(default_factory=set)
+    has_guessed_sizes: bool = False
     uncalibrated_kernels: set[str] = field(default_factory=set)
     # the convolutions for which cuDNN has chosen a kernel, by thread
     convolution_plans: set[tuple[Any, ...]] = field(default_factory=set)
@@ -129,6 +130,7 @@ class SimulatedGpu:
         self.kept_by_nccl.clear()
         self.memory.clear()
         self.notes.clear()
+        self.has_guessed_sizes = False
         self.uncalibrated_kernels.clear()
         self.convolution_plans.clear()
         self.pipeline_ranks.clear()

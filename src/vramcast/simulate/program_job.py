@@ -194,7 +194,8 @@ class _SimulatedProgram(ProgramRun):
             raise WorkloadError("It takes too much to compute what the GPU would.")
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
-        for limit in self.watcher.limits():
+        limits = self.watcher.limits()
+        for limit in limits:
             gpu.note(limit)
         settings = None if self._job.request.get("allocator_given") else self._settings
         run = replace(
@@ -204,7 +205,9 @@ class _SimulatedProgram(ProgramRun):
             phase_counts=counts(self.watcher),
         )
         is_short = time.process_time() <= MOST_SECONDS_TO_REPEAT
-        self._answer = _Seen(self._use(run), is_short and self._was_guessed())
+        # most programs only print or compare what they read
+        has_sizes = bool(limits) or gpu.has_guessed_sizes
+        self._answer = _Seen(self._use(run), is_short and has_sizes and self._was_guessed())
 
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
         try:

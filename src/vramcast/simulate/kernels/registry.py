@@ -56,7 +56,8 @@ def note(text: str) -> None:
 def guess(text: str = "") -> None:
     """What the running kernel makes is made up, as what it reads was not computed."""
     Target.gpu.device.library.vramcast_guess()
-    if text:
+    if text:  # it decides a size
+        Target.gpu.has_guessed_sizes = True
         note(text)
 
 
