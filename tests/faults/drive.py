@@ -41,6 +41,8 @@ def main() -> int:
     if failing_writes.CONTROL in os.environ:
         return _drive(asked, Path(os.environ[failing_writes.CONTROL]).parent)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # a shell that starts it in the background has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     is_whole = not asked.sample and not asked.part
     each = [[name] for name in ORDER] if is_whole else [asked.part]
     try:

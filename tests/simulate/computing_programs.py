@@ -114,6 +114,27 @@ def without_it_rows_that_a_network_chooses_are_a_guess() -> None:
         assert SESSION.gpu.has_guessed(), "a mask"
 
 
+def what_is_made_of_a_guess_is_one() -> None:
+    net, none = nn.Linear(300, 300).cuda(), torch.zeros(500, dtype=torch.bool, device="cuda")
+    picked = net(torch.randn(500, 300).cuda()).argmax(1)
+    made = {
+        "a copy": picked.clone(),
+        "of another type": picked.int(),
+        "a number": picked.float() * 2,
+        "filled": picked.masked_fill(none, 0),
+        "changed": picked.clone().add_(1),
+        "repeated": picked.repeat(2),
+        "joined": torch.cat([picked, picked]),
+        "split": picked.split(250)[1],
+        "picked again": picked[:3].gather(0, torch.arange(3, device="cuda")),
+        "compared": picked == 3,
+    }
+    for name, tensor in made.items():
+        with SESSION.gpu.computing(False):
+            bool(tensor.any())
+            assert SESSION.gpu.has_guessed(), name
+
+
 def what_is_dropped_and_chosen_is_what_an_h200_drops_and_chooses() -> None:
     """Recorded there with torch 2.11: how many a thread has at once differs by size and type."""
     fp32, bf16 = torch.float32, torch.bfloat16

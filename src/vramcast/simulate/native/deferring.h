@@ -226,10 +226,12 @@ static bool set_positions(const at::Tensor& tensor, const at::Tensor& mask) {
   return true;
 }
 
-static void set_deferred(const at::Tensor& tensor, std::shared_ptr<Contents> contents) {
+static void set_deferred(const at::Tensor& tensor, std::shared_ptr<Contents> contents,
+                         bool guessed) {
   auto* block = block_of(tensor);
   block->values = std::move(contents);
   block->drawn = true;
+  block->guessed = guessed;
 }
 
 }  // namespace vramcast

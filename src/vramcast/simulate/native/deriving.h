@@ -343,8 +343,11 @@ static void keep_values(const Operator& info, const std::vector<IValue>& results
       if (call.guessed) note_guess(tensor);
     } else if (results[i].isTensorList() && call.values[i].isTensorList()) {
       const auto tensors = results[i].toTensorVector(), hosts = call.values[i].toTensorVector();
-      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j)
-        if (may_carry_values(tensors[j])) set_values(tensors[j], hosts[j]);
+      for (size_t j = 0; j < tensors.size() && j < hosts.size(); ++j) {
+        if (!may_carry_values(tensors[j])) continue;
+        set_values(tensors[j], hosts[j]);
+        if (call.guessed) note_guess(tensors[j]);
+      }
     }
   }
 }
@@ -358,9 +361,10 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
   if (!worth_computing(info, arguments, results)) {
     const auto ranks = ranks_of(op, info, arguments, results);
     auto later = info.is_deferred ? deferred(op, info, arguments, results[0].toTensor()) : nullptr;
+    const bool guessed = later && is_any_guess(arguments);
     assume_values(op, info, arguments, results);
     if (ranks.defined()) return set_ranked(results[0].toTensor(), ranks);
-    return later ? set_deferred(results[0].toTensor(), std::move(later)) : void();
+    return later ? set_deferred(results[0].toTensor(), std::move(later), guessed) : void();
   }
   if (only_views(info)) return;  // the storage has them
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet

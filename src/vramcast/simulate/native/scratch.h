@@ -38,6 +38,7 @@ static bool draw_integers(const at::Tensor& destination, const Typical& typical)
   const auto numbers = at::randn(destination.sizes(), at::TensorOptions().dtype(at::kFloat));
   const auto wide = numbers * ((typical.high - typical.low) / 2);
   set_values(destination, wide.clamp(typical.low, typical.high));
+  note_guess(destination);
   return true;
 }
 
@@ -51,9 +52,10 @@ static bool defer_copy(const at::Tensor& destination, const at::Tensor& source) 
   auto later = deferred(op, operator_info(op), arguments, destination);
   if (!later) return false;
   const auto typical = typical_of(source);
+  const bool guessed = is_guess(source);
   forget_values(destination);
   set_typical(destination, typical);
-  set_deferred(destination, std::move(later));
+  set_deferred(destination, std::move(later), guessed);
   return true;
 }
 
@@ -83,7 +85,12 @@ static void copy_contents(const at::Tensor& destination, const at::Tensor& sourc
       destination.zero_();
     return;
   }
-  if (values.defined() && may_carry_values(destination)) return set_values(destination, values);
+  if (values.defined() && may_carry_values(destination)) {
+    const bool guessed = is_guess(source);
+    set_values(destination, values);
+    if (guessed) note_guess(destination);
+    return;
+  }
   const auto typical = typical_of(source);
   if (draw_integers(destination, typical)) return;
   forget_values(destination);

@@ -212,6 +212,13 @@ static bool is_guess(const at::Tensor& tensor) {
   return block && block->guessed;
 }
 
+static bool is_any_guess(c10::ArrayRef<IValue> arguments) {
+  bool found = false;
+  for (const auto& argument : arguments)
+    for_each_tensor(argument, [&](const at::Tensor& one) { found = found || is_guess(one); });
+  return found;
+}
+
 // What an operator is made to run with on the host.
 struct HostCall {
   Stack values;
