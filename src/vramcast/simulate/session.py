@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,7 +33,7 @@ MOST_MORE_STEPS = 18
 MORE_WHERE_STEPS_DIFFER = 6
 # What is computed goes on to change when steps have been alike: as many as probe runs, if they take
 # no longer than this. Less than native/computing.h allows, after which nothing is known.
-MOST_COMPUTING_SECONDS = 18
+MOST_COMPUTING_SECONDS = 36
 # What another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
 LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
@@ -179,7 +178,6 @@ class Session:
         """And more until CUDA graphs are replayed, as much memory waits for other streams as ever
         will, and steps of several kinds were seen."""
         graphs, is_steady = self.gpu.graphs, True
-        begin = time.process_time()
         for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
             if left < 0 and not is_ahead and (is_steady or left < -MOST_MORE_STEPS):
@@ -191,7 +189,7 @@ class Session:
             _user_code(step, "step")
             is_steady = not graphs.num_waiting and graphs.num_captures == num_captures
             if self.gpu.computes:
-                seconds_each = (time.process_time() - begin) / (steps - left)
+                seconds_each = self.device.library.vramcast_computing_seconds() / (steps - left)
                 is_steady = seconds_each * (steps - left + 1) > MOST_COMPUTING_SECONDS
                 continue
             if may_repeat and left > 0 and is_steady and recording.can_repeat(left):

@@ -7,7 +7,7 @@
 namespace vramcast {
 
 constexpr int64_t max_held_bytes = 512 << 20;
-constexpr double max_computing_seconds = 20;
+constexpr double max_computing_seconds = 40;
 
 struct Computing {
   std::atomic<bool> is_on = false;

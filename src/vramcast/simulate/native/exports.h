@@ -114,6 +114,7 @@ void vramcast_begin_values(bool computes) {
 }
 bool vramcast_computes() { return computing.is_on; }
 bool vramcast_computing_ended() { return computing.has_ended; }
+double vramcast_computing_seconds() { return computing.seconds; }
 // A kernel written in Python guesses, or the host waits for its result.
 void vramcast_guess() { kernel_has_guessed = true; }
 void vramcast_read_result() { guess_was_read = guess_was_read || kernel_has_guessed; }
