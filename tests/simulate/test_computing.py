@@ -73,8 +73,8 @@ WORKLOAD = """
 import torch
 from torch import nn
 
-def build(*, least: float = 0.9, width: int = 512):
-    net, data = nn.Linear(width, width).cuda(), torch.randn(4096, width, device="cuda")
+def build(*, least: float = 0.9, width: int = 128):
+    net, data = nn.Linear(width, width).cuda(), torch.randn(1024, width, device="cuda")
 
     def step():
         sure = net(data).softmax(1).amax(1) >= least
@@ -86,7 +86,7 @@ def build(*, least: float = 0.9, width: int = 512):
 
 
 def test_what_a_network_is_never_sure_of_takes_no_memory(tmp_path: Any) -> None:
-    """New weights give 512 classes about the same share: none is above 0.9, and all above 0."""
+    """New weights give 128 classes about the same share: none is above 0.9, and all above 0."""
     (tmp_path / "sure.py").write_text(WORKLOAD)
     none, all_ = (
         vramcast.predict(f"{tmp_path}/sure.py:build", gpu="h200", least=least)
@@ -94,4 +94,4 @@ def test_what_a_network_is_never_sure_of_takes_no_memory(tmp_path: Any) -> None:
     )
     assert (none.limits, all_.limits) == ([], [])
     # the chosen rows, what the network makes of them and its square's gradient
-    assert all_.peak_allocated_bytes - none.peak_allocated_bytes >= 2 * 4096 * 512 * 4
+    assert all_.peak_allocated_bytes - none.peak_allocated_bytes >= 2 * 1024 * 128 * 4
