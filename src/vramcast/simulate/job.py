@@ -14,7 +14,7 @@ from vramcast.workload import bind_knobs, load_function, parse_reference, togeth
 from vramcast.workload.world import rank_variables
 
 Answer = TypeVar("Answer")
-# By what was guessed, of which a quarter may be true; more is never computed (native/computing.h).
+# A guessed peak may be four times the real one, of which 512 MiB are computed (native/computing.h).
 MOST_COMPUTED_BYTES = 2 << 30
 
 
@@ -52,15 +52,17 @@ class Job:
         """What `use` makes of a run with the user's knobs. The options are those of Session.run."""
         return use(self._run(**options))
 
+    def can_be_computed(self) -> bool:
+        """What Inductor's kernels and other GPUs compute is not known."""
+        return not self.session.gpu.has_compiled and "world" not in self.request
+
     def _run(self, **options: Any) -> SimulatedRun:
         """Where a guess decided what the program does and it is small, one in which all is
         computed; so are later ones then, which are compared with it."""
         if self._computes:
             return self.session.run(self.function, self.knobs, computes=True, **options)
         run = self.session.run(self.function, self.knobs, **options)
-        # what Inductor's kernels and other GPUs compute is not known
-        is_alone = not self.session.gpu.has_compiled and "world" not in self.request
-        if is_alone and 0 < run.guessed_with_bytes <= self._most_computed_bytes:
+        if self.can_be_computed() and 0 < run.guessed_with_bytes <= self._most_computed_bytes:
             self._most_computed_bytes = 0  # tried once
             with suppress(WorkloadError):
                 run = self.session.run(self.function, self.knobs, computes=True, **options)

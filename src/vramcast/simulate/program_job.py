@@ -190,8 +190,7 @@ class _SimulatedProgram(ProgramRun):
 
     def describe(self, remarks: list[str]) -> None:
         gpu = self._job.session.gpu
-        if self._job.session.device.library.vramcast_computing_ended():
-            raise WorkloadError("It takes too much to compute what the GPU would.")
+        self._job.session.check_all_was_computed()
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
         limits = self.watcher.limits()
@@ -218,12 +217,11 @@ class _SimulatedProgram(ProgramRun):
             raise
 
     def _was_guessed(self) -> bool:
-        """And it is small enough to be computed; what Inductor's kernels and other GPUs compute is
-        not known."""
+        """And what was can be computed."""
         session = self._job.session
-        is_alone = not session.gpu.has_compiled and "world" not in self._job.request
         is_small = session.device.peak_allocated_bytes() <= MOST_COMPUTED_BYTES
-        return is_alone and is_small and not self._computes and session.gpu.has_guessed()
+        may_compute = is_small and not self._computes and self._job.can_be_computed()
+        return may_compute and session.gpu.has_guessed()
 
     def deliver(self) -> NoReturn:
         self._deliver(self._answer)

@@ -172,6 +172,10 @@ class Session:
                 guessed_with_bytes=self.device.peak_allocated_bytes() * self.gpu.has_guessed(),
             )
 
+    def check_all_was_computed(self) -> None:
+        if self.device.library.vramcast_computing_ended():
+            raise WorkloadError("It takes too much to compute what the GPU would.")
+
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
     ) -> None:
@@ -180,10 +184,9 @@ class Session:
         graphs, is_steady = self.gpu.graphs, True
         for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
+            self.check_all_was_computed()  # of the last step too
             if left < 0 and not is_ahead and (is_steady or left < -MOST_MORE_STEPS):
                 return
-            if self.device.library.vramcast_computing_ended():
-                raise WorkloadError("It takes too much to compute what the GPU would.")
             recording.mark_step()
             num_captures = graphs.num_captures
             _user_code(step, "step")
