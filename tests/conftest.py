@@ -52,6 +52,7 @@ settings.load_profile("on-any-machine")
 os.environ["VRAMCAST_SERVER"] = "off"
 # nor is the advice below every no: a test that looks at it allows the seconds
 brief_advice.MOST_SECONDS = 0.0
+_crashed: list[str] = []
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,6 +68,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
     items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """xdist tells that a process of tests has died, and not by which signal."""
+    if error:
+        status = node.gateway._io.popen.wait(timeout=10)
+        _crashed.append(f"{node.gateway.id} ended with exit code {status}: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for line in _crashed:
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from vramcast.errors import UsageError
-from vramcast.records.base import shortened
+from vramcast.records.base import shortened, typed
 from vramcast.records.bench import OptimizerName, Precision, Protocol
 from vramcast.records.store import read_toml
 from vramcast.text import did_you_mean
@@ -118,7 +118,7 @@ def _field(name: str, value: Any) -> Any:
     if name == "batch_size" and value == LARGEST:
         return None
     try:
-        return msgspec.convert(value, FIELDS[name])
+        return typed(value, FIELDS[name])
     except msgspec.ValidationError as problem:
         example = getattr(TIMEBOX_1 if name == "seconds" else STANDARD_1, name)
         advice = f"For example {name} = {json.dumps(example)}."

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from vramcast.hardware.nvml import MemorySource
-from vramcast.records.base import Knobs, Seconds, SignedBytes, plain_value
+from vramcast.records.base import Knobs, Seconds, SignedBytes, plain_value, typed
 from vramcast.records.measurement import Memory, Outcome, RunFacts
 
 # whether it was measured or a warm-up, how long it took, its loss
@@ -61,12 +61,12 @@ class Reporter:
 
     def hear(self, news: dict[str, Any]) -> None:
         if "step" in news:
-            is_measured, seconds, loss = msgspec.convert(news["step"], Step)
+            is_measured, seconds, loss = typed(news["step"], Step)
             facts = self.facts
             (facts.step_seconds if is_measured else facts.warmup_seconds).append(seconds)
             facts.losses.append(loss)
         else:
-            told = msgspec.convert(news["facts"], Facts)
+            told = typed(news["facts"], Facts)
             new = {name: getattr(told, name) for name in news["facts"]}
             self.facts = replace(self.facts, **new)
         self._send(news)

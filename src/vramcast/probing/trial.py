@@ -3,9 +3,8 @@
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
-import msgspec
-
 from vramcast.errors import UsageError
+from vramcast.records.base import typed
 from vramcast.records.measurement import Device
 from vramcast.units import check_timeout, check_whole_number
 from vramcast.workload import separated, together
@@ -49,7 +48,8 @@ class Trial:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        return replace(msgspec.convert({**data, "knobs": {}}, cls), knobs=together(data))
+        without_knobs: Self = typed({**data, "knobs": {}}, cls)
+        return replace(without_knobs, knobs=together(data))
 
 
 def device_named(name: str) -> Device:

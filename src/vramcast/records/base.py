@@ -8,7 +8,9 @@ not possible, raise its `VERSION` and convert older data in `upgraded`.
 
 import contextlib
 import math
+import os
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +39,11 @@ MAX_VALUE_CHARACTERS = 60
 
 R = TypeVar("R", bound="Record")
 T = TypeVar("T")
+
+# msgspec keeps what it learns about a class in the class, and begins with a part of it: of two
+# threads that convert to the same class for the first time, one would crash the process.
+_converting = threading.Lock()
+os.register_at_fork(after_in_child=_converting._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class Contradiction(ValueError):
@@ -122,10 +129,16 @@ def parse_json(text: str | bytes, where: str) -> Any:
         raise UsageError(f"{where} is not JSON: {problem}.", MAKE_AGAIN) from None
 
 
-def convert(data: Any, kind: type[T], where: str) -> T:
-    """Ignores names that are not fields: a later version has more."""
-    try:
+def typed(data: Any, kind: Any) -> Any:
+    """Raises msgspec's errors. Ignores names that are not fields: a later version has more."""
+    with _converting:
         return msgspec.convert(data, kind)
+
+
+def convert(data: Any, kind: type[T], where: str) -> T:
+    try:
+        found: T = typed(data, kind)
+        return found
     except (msgspec.ValidationError, RecursionError, UnicodeError) as problem:
         raise UsageError(f"{where}: {_explained(str(problem), data)}.", MAKE_AGAIN) from None
 

@@ -24,7 +24,7 @@ from msgspec.structs import asdict
 
 from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.errors import UsageError
-from vramcast.records.base import MAKE_AGAIN, Bytes, Record, shortened
+from vramcast.records.base import MAKE_AGAIN, Bytes, Record, shortened, typed
 from vramcast.records.store import opened, read_text, write_atomically
 from vramcast.tracing.lines import OtherForm, read_events
 from vramcast.tracing.trace import Allocation, Allocations, Trace, TraceHead
@@ -158,7 +158,7 @@ def _description(allocation: Allocation) -> str:
 
 
 def _described(text: bytes) -> Allocation:
-    row = msgspec.json.decode(b'["alloc", 0, 0, ' + text + b"]", type=_Alloc)
+    row = typed(msgspec.json.decode(b'["alloc", 0, 0, ' + text + b"]"), _Alloc)
     return Allocation(0, row.op, **asdict(row.facts))
 
 
@@ -198,6 +198,7 @@ class _EmptyCache(_Row, tag="empty_cache"):
 
 def _converted(row: Any) -> _Row | None:
     try:
-        return msgspec.convert(row, _Alloc | _Free | _Step | _EmptyCache)
+        found: _Row = typed(row, _Alloc | _Free | _Step | _EmptyCache)
+        return found
     except msgspec.ValidationError:
         return None
