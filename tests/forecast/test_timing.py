@@ -263,22 +263,25 @@ def width(works: list[OperatorWork]) -> float:
 def test_a_range_is_narrow_where_well_known_kernels_keep_the_gpu_busy() -> None:
     products, small = [product(8192, 8192, 8192)] * 50, [addition(1000.0)] * 50
     unknown = [addition(1e9)._replace(operator="other::kernel")] * 50
-    assert 1.0 < width(products) <= 1.35
+    assert 1.0 < width(products) <= 1.3
     assert width(products) < width(small) <= 2.5
     assert width(unknown) > 2 * width(products)
-    assert width([*products, *small]) <= 1.35, "small kernels between large ones change little"
+    assert width([*products, *small]) <= 1.3, "small kernels between large ones change little"
+    alike = [addition(1e9)._replace(operator="aten::nobody_measured_it")] * 50
+    assert width(alike) == pytest.approx(1.3, abs=0.01), "the widest of torch's own"
 
 
 def test_kernels_that_torch_compile_writes_are_off_together() -> None:
-    """One rate is assumed for all of them: their errors do not cancel."""
+    """One rate is assumed for all of them: their errors do not cancel. Steps that were measured
+    bound the range."""
 
     def width(operator: str) -> float:
-        works = [addition(1e9)._replace(operator=f"{operator}{n}") for n in range(100)]
+        works = [addition(1e9)._replace(operator=f"{operator}{n}") for n in range(400)]
         found = forecast_step(works, H200)
         assert found.seconds_high and found.seconds_low
         return found.seconds_high / found.seconds_low
 
-    assert width("inductor::triton_") > 1.2 * width("aten::unknown_")
+    assert width("aten::unknown_") < 1.28 < width("inductor::triton_") <= 1.301
 
 
 def test_the_gpu_is_busy_only_if_a_slow_host_would_not_change_that() -> None:
