@@ -5,6 +5,11 @@ from __future__ import annotations
 from lists.listed import ENCYCLOPEDIA, Listed
 
 FLOWS = "GFNOrg/torchgfn"
+# a small one of its models, compiled as it always is
+CHAT = (
+    "NANOCHAT_BASE_DIR=DATA/chat python -m scripts.base_train --depth=4 --max-seq-len=512 "
+    "--device-batch-size=8 --eval-tokens=16384 --core-metric-every=-1"
+)
 
 PROGRAMS = [
     Listed(
@@ -53,4 +58,6 @@ PROGRAMS = [
         "--ode_method heun2",
         beside=("flow_matching",),
     ),
+    Listed("chat_from_nothing", "karpathy/nanochat", ".", CHAT),
+    Listed("chat_from_nothing_fp8", "karpathy/nanochat", ".", f"{CHAT} --fp8"),
 ]
