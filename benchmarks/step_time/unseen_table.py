@@ -39,6 +39,7 @@ FILES = {
     "mixed_second": "mixed_second.py",
     "mixed_third": "mixed_later.py",
     "mixed_fourth": "mixed_later.py",
+    "mixed_fifth": "mixed_fifth.py",
 }
 OWN = ("seconds", "seconds_low", "seconds_high", "device_seconds", "host_seconds")
 TEXT = """# Steps that nobody had measured
@@ -109,6 +110,7 @@ predicted), `scores_compiled` by additions to neighbouring places (2.6 ms, 0.4 m
 by batch norm of 16 channels. `words`, `recommender` and `vocoder` were measured in a later call.
 `mixed_third_kernels.jsonl.gz` has the kernels of the others; no table is made from them.""",
     "mixed_fourth": "It was predicted with the rates that mixed_third.md had.",
+    "mixed_fifth": "",
     "newest": """The rates have since been made from their kernels too (`newest_kernels.jsonl.gz`):
 fresh.md has steps that they have not met.""",
     "fresh": """`scaled` was off because no batch norm in fp16 had been recorded (mended
