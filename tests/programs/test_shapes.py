@@ -125,6 +125,12 @@ def test_weights_are_not_written_by_a_library_that_the_launcher_has_imported() -
     assert list(Path().iterdir()) == []
 
 
+def test_small_numbers_are_read_back_from_safetensors_as_they_were_written() -> None:
+    _, printed = predict("safetensors-of-steps")
+    assert "loaded [7, 300] 0.5" in printed
+    assert list(Path().iterdir()) == []
+
+
 def test_a_program_that_counts_what_it_evaluated_finds_as_many_samples_as_it_read() -> None:
     found, printed = predict("counted")
     assert [phase.name for phase in found.phases] == ALL_PHASES

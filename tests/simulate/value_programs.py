@@ -113,6 +113,14 @@ def whole_numbers_that_are_written_into_parts_of_an_empty_tensor_are_known() -> 
     assert torch.full((3,), 2, device="cuda").cumprod(0).tolist() != [2, 4, 6], "that is a sum"
 
 
+def a_permutation_that_is_turned_around_is_known() -> None:
+    """As lengths of packed sequences are brought back into their order."""
+    order = torch.tensor([3, 1, 4, 0, 2], device="cuda")
+    for write in ("scatter_", "index_copy_"):
+        inverse = getattr(torch.empty_like(order), write)(0, order, torch.arange(5, device="cuda"))
+        assert order[inverse].tolist() == [0, 1, 2, 3, 4]
+
+
 def zeros_like_another_tensor_are_known_to_be_zeros_and_have_its_layout() -> None:
     for size in (4, 500_000):  # contents are kept, or one number stands for them
         x = torch.randn(size, 2, device="cuda").t()
@@ -179,6 +187,15 @@ def the_norm_of_a_matrix_decides_how_its_exponential_is_made() -> None:
         events = taken_by(lambda matrix=matrix: torch.linalg.matrix_exp(matrix))
         peaks[entry] = max(accumulate(e // 100 for e in events if e % 100 == 0))
     assert peaks[0.001] < peaks[10.0] == 14
+
+
+def the_exponential_of_a_matrix_is_computed_or_not_known_but_never_zero() -> None:
+    """Orthogonal parametrizations are made of it."""
+    known = torch.tensor([[0.0, 0.5], [-0.5, 0.0]])
+    torch.testing.assert_close(known.cuda().matrix_exp().cpu(), known.matrix_exp())
+    weights = torch.nn.Linear(32, 32).cuda()
+    with torch.no_grad():
+        assert weights(torch.randn(32, 32, device="cuda")).matrix_exp().abs().max().item() > 0
 
 
 def places_that_are_sorted_keep_what_is_known() -> None:

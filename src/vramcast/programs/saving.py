@@ -29,6 +29,7 @@ from vramcast.workload.tracebacks import shown_path
 # The beginning of a name that stands for a file in the scratch folder.
 STUB = b"vramcast did not write these weights: "
 MOST_NAMED, SMALL_BYTES = 3, 1 << 20
+VALUES_BYTES = 64 << 10  # as of torch.save on the simulated GPU
 
 
 class Saved:
@@ -280,7 +281,8 @@ def replace_everywhere(original: Any, replacement: Any) -> None:
 
 
 def _write_with_gaps(place: Path, tensors: dict[str, Any], metadata: Any) -> None:
-    """A safetensors file of the right size, without its values."""
+    """A safetensors file of the right size, with the values of small tensors: a program reads how
+    far it was."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     names = {dtype: name for name, dtype in sys.modules["safetensors.torch"]._TYPES.items()}
     end = 0
@@ -293,4 +295,10 @@ def _write_with_gaps(place: Path, tensors: dict[str, Any], metadata: Any) -> Non
     with open(place, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
+        for name, tensor in tensors.items():
+            begin, end = header[name]["data_offsets"]
+            if end - begin < VALUES_BYTES:
+                file.seek(8 + len(text) + begin)
+                numbers = tensor.detach().cpu().reshape(-1).view(torch.uint8)
+                file.write(numbers.numpy().tobytes())
         file.seek(0, io.SEEK_END)

@@ -205,6 +205,18 @@ match kind:
             save(model.state_dict(), "model.safetensors", safe_serialization=True)
 
         train(epoch)
+    case "safetensors-of-steps":  # small contents are there when they are loaded again
+        from safetensors.torch import load_file, save_file
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            steps = torch.tensor([7, 300], device="cuda")
+            save_file({"steps": steps, "rate": torch.tensor(0.5), **model.state_dict()}, "all.st")
+            found = load_file("all.st", device="cuda")
+            print("loaded", found["steps"].tolist(), found["rate"].item())
+
+        train(epoch)
     case "ignite":
         from ignite.engine.engine import Engine, Events
 

@@ -5,7 +5,7 @@
 #pragma once
 #include <ATen/native/FunctionOfAMatrixUtils.h>
 
-#include "values.h"
+#include "deferring.h"
 
 namespace vramcast {
 
@@ -67,7 +67,20 @@ static bool is_made_of_dense(const Operator& info, DispatchKeySet keys,
 }
 
 // The only part of matrix_exp that is a kernel: it writes into a tensor that is given.
-static void combine_powers(at::TensorIterator&, int64_t, int64_t, int64_t) {}
+static void combine_powers(at::TensorIterator& given, int64_t input_stride, int64_t stride,
+                           int64_t count) {
+  const auto &output = given.tensor(0), &powers = given.tensor(1);
+  const auto to = known_values(output, true), from = known_values(powers),
+             factors = known_values(given.tensor(2));
+  if (!to.defined() || !from.defined() || !factors.defined()) return forget_values(output);
+  if (is_guess(powers)) note_guess(output);
+  const BelowSimulation below;
+  const auto after = [](const at::Tensor& one, int64_t elements) {
+    return one.as_strided(one.sizes(), one.strides(), one.storage_offset() + elements);
+  };
+  for (int64_t i = 0; i < count; ++i)
+    to.add_(after(from, i * input_stride).mul(after(factors, i * stride)));
+}
 
 inline void install_matrix_stub() {
   at::native::_compute_linear_combination_stub.set_cuda_dispatch_ptr(&combine_powers);

@@ -281,7 +281,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.sends = full_name == "aten::_to_copy" && overload.empty();
   result.makes_zero_tensor = full_name == "aten::_efficientzerotensor";
   result.uninitialised = full_name.rfind("aten::empty", 0) == 0;
-  result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_";
+  result.scatters = full_name == "aten::scatter_" || full_name == "aten::index_fill_" ||
+                    full_name == "aten::index_copy_";
   result.sorts_places = place_sorting_names.count(name) > 0;
   result.names_rows = full_name.rfind("aten::index_", 0) == 0;
   result.adds_up = full_name.find("_add") != std::string::npos;

@@ -165,11 +165,13 @@ static void begin_values(const at::Tensor& tensor, bool draws) {
   }
 }
 
-// A tensor of one number, to a few places of which others are written: a mask of classes.
+// A tensor of one number, to a few places of which others are written: a mask of classes. Also an
+// empty one of integers, as in set_values(): a permutation that is turned around.
 static bool is_uniform(const at::Tensor& tensor) {
   const auto* block = block_of(tensor);
-  return block && !block->values && block->typical.sure &&
-         block->num_bytes <= max_integer_value_bytes;
+  if (!block || block->values || block->num_bytes > max_integer_value_bytes) return false;
+  return block->typical.sure ||
+         (!block->typical.derived && c10::isIntegralType(tensor.scalar_type(), false));
 }
 static void begin_uniform(const at::Tensor& tensor) {
   if (!is_uniform(tensor)) return;
