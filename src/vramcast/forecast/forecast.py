@@ -125,7 +125,13 @@ def _details(
         return trace.allocation(number).as_tensor()
 
     memory = step_memory(
-        trace.events, block_bytes, categories, describe, shown.reserved_bytes, segments
+        trace.events,
+        block_bytes,
+        categories,
+        describe,
+        shown.reserved_bytes,
+        segments,
+        shown.allocated_bytes,
     )
     private = private_bytes(trace, budget, alive, shown)
     first_step = 1 + segments.index(PhaseName.TRAIN)

@@ -32,8 +32,9 @@ def large_allocations(
 ) -> Lives:
     """Those with the most bytes times events in the step, the largest at its peak and of it all."""
     begin, end = step
-    made, freed = made_and_freed(events, len(block_bytes))
-    alive_events = np.minimum(freed, end) - np.maximum(made, begin)
+    num_made = int(events[:end].max(initial=0))
+    made, freed = made_and_freed(events[:end], num_made)
+    alive_events = freed - np.maximum(made, begin)
     alive = np.flatnonzero(alive_events > 0)
     sizes = block_bytes[alive]
     at_peak = np.where((made[alive] <= peak) & (freed[alive] > peak), sizes, 0)
@@ -43,12 +44,23 @@ def large_allocations(
         *_largest(alive, sizes, MOST_BY_SIZE),
     }
     ordered = sorted(chosen, key=lambda index: (made[index], index))
+    later = _freed_from(events, end, [index + 1 for index in ordered if freed[index] == end])
     return Lives(
         numbers=[index + 1 for index in ordered],
         made=[int(made[index]) for index in ordered],
-        freed=[int(freed[index]) if freed[index] < len(events) else None for index in ordered],
+        freed=[later.get(i + 1) if freed[i] == end else int(freed[i]) for i in ordered],
         rest=_rest(events, block_bytes, categories, ordered, step, peak),
     )
+
+
+def _freed_from(events: Numbers, begin: int, numbers: list[int]) -> dict[int, int]:
+    """The event of each, of those that are freed at all from there on."""
+    wanted = np.zeros(max(numbers, default=0) + 1, bool)
+    wanted[numbers] = True
+    after = events[begin:] if numbers else events[:0]
+    near = begin + np.flatnonzero((after < 0) & (after > -len(wanted)))
+    places = near[wanted[-events[near]]]
+    return dict(zip((-events[places]).tolist(), places.tolist(), strict=True))
 
 
 def _largest(numbers: Numbers, values: Numbers, most: int) -> list[int]:

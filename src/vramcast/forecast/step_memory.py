@@ -35,12 +35,15 @@ def step_memory(
     describe: Describe,
     reserved_bytes: Numbers | None = None,
     segments: Sequence[PhaseName] = (),
+    allocated: Numbers | None = None,
 ) -> StepMemory:
-    """The step in which most is allocated. `reserved_bytes` is after every event, where known."""
-    changes = bytes_by_event(events, block_bytes)
-    allocated = changes.cumsum()
+    """The step in which most is allocated. The last two of the numbers are after every event, where
+    known."""
+    if allocated is None:
+        allocated = bytes_by_event(events, block_bytes).cumsum()
     peak = int(allocated.argmax())
     begin, end, phase = step_around(events, peak, segments)
+    changes = bytes_by_event(events[:end], block_bytes)
     peaks = [peak - begin]
     if reserved_bytes is not None:  # its peak may last for one event, and must be seen
         peaks.append(int(reserved_bytes[begin:end].argmax()))
@@ -51,7 +54,7 @@ def step_memory(
     owners = by_event(events[:end], -1, categories.codes, categories.codes)
     by_name = {categories.words[code]: code for code in categories.used()}
     for name in sorted(by_name):
-        own_bytes = np.where(owners == by_name[name], changes[:end], 0).cumsum()
+        own_bytes = np.where(owners == by_name[name], changes, 0).cumsum()
         columns[name] = own_bytes[begin:][kept]
     tensors: dict[int, int] = {}
     shown = events[begin:end][kept].tolist()

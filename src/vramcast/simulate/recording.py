@@ -142,7 +142,8 @@ class Recording:
         taken, step = events > 0, np.cumsum(events == 0)
         made = self.device.allocations_array()[events[taken] - 1]
         # torch 2.15 takes a large workspace for each product: all else would be small beside it
-        sizes = np.where(self._is_of({WORKSPACE}, made), 0, made["num_bytes"])
+        is_workspace = self._is_of({WORKSPACE}, made["operator_name"])
+        sizes = np.where(is_workspace, 0, made["num_bytes"])
         # without the build and the first step, which makes the optimizer's state
         sums = np.bincount(step[taken], sizes)[2:]
         large = np.bincount(step[taken], np.where(sizes > LARGE, sizes, 0))[2:]
@@ -166,7 +167,8 @@ class Recording:
         events, held_until, at_most = trace.split_holds(self.device.events_array())
         allocations = self.device.allocations_array()
         allocations["phase"][_kept_for_backward(events, allocations["phase"])] = FORWARD
-        categories = self._categories(allocations)
+        names = np.ascontiguousarray(allocations["operator_name"])
+        categories = self._categories(allocations, names)
         events = trace.in_canonical_order(events)
         original = repeating.originals(events, len(allocations), self.num_repetitions)
         streams = original.each(allocations["stream"])
@@ -174,7 +176,7 @@ class Recording:
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
         is_second = len(self.made_once) > 0
-        operators = set(map(self.device.name, _used(allocations["operator_name"])))
+        operators = set(map(self.device.name, _used(names)))
         return trace.SimulatedRun(
             events=repeating.with_repetitions(events, self.num_repetitions, self.made_once),
             sizes=original.each(allocations["num_bytes"]),
@@ -200,20 +202,24 @@ class Recording:
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
             streams=streams if streams.any() else (),
             parts=original.each(allocations["phase"]),
-            starts=self._starts(events, allocations, categories),
+            starts=self._starts(events, allocations, names, categories),
             held_until=held_until,
             held_at_most_until=at_most,
             compilations=self.gpu.compilations,
         )
 
     def _starts(
-        self, events: NDArray[np.int64], allocations: NDArray[Any], categories: trace.Labels
+        self,
+        events: NDArray[np.int64],
+        allocations: NDArray[Any],
+        names: NDArray[np.int32],
+        categories: trace.Labels,
     ) -> Starts:
         is_workspace = categories.codes == categories.words.index("workspaces")
         is_backward = allocations["phase"] == BACKWARD
         numbers = (
-            self._first_kernel(allocations),
-            _first(self._is_of(CONVOLUTIONS, allocations)),
+            self._first_kernel(allocations, names),
+            _first(self._is_of(CONVOLUTIONS, names)),
             _first(is_workspace & ~is_backward),
             _first(is_workspace & is_backward),
             self.gpu.nccl_from,
@@ -222,27 +228,26 @@ class Recording:
             cublas_bytes=configured(NEVER.cublas_bytes)
         )
 
-    def _first_kernel(self, allocations: NDArray[Any]) -> int:
+    def _first_kernel(self, allocations: NDArray[Any], names: NDArray[np.int32]) -> int:
         """The first allocation that no copy from the host has made, and no product."""
-        is_kernel = ~self._is_of(COPIES | PRODUCTS, allocations)
+        is_kernel = ~self._is_of(COPIES | PRODUCTS, names)
         # what starts CUDA is a tensor of one element
         is_kernel[:1] &= allocations["num_bytes"][:1] > 8
         return _first(is_kernel)
 
-    def _is_of(self, operators: Set[str], allocations: NDArray[Any]) -> NDArray[np.bool_]:
-        names = allocations["operator_name"]
+    def _is_of(self, operators: Set[str], names: NDArray[np.int32]) -> NDArray[np.bool_]:
         ours = np.zeros(names.max(initial=-1) + 2, bool)  # the last is of what has none: -1
         for name in _used(names):
             ours[name] = self.device.name(name).partition(".")[0] in operators
         return ours[names]
 
-    def _categories(self, allocations: NDArray[Any]) -> trace.Labels:
+    def _categories(self, allocations: NDArray[Any], names: NDArray[np.int32]) -> trace.Labels:
         words = ["activations", "temporaries", "workspaces"]
         numbers = {word: number for number, word in enumerate(words)}
         codes = np.where(allocations["phase"] == FORWARD, 0, 1).astype(np.int32)
         for number, category in self.ownership.category_of.items():
             codes[number - 1] = numbers.setdefault(category, len(numbers))
-        codes[self._is_of({WORKSPACE}, allocations)] = numbers["workspaces"]
+        codes[self._is_of({WORKSPACE}, names)] = numbers["workspaces"]
         return trace.Labels(codes, list(numbers))
 
     def _details(
