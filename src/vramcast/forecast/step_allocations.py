@@ -54,12 +54,10 @@ def large_allocations(
 
 
 def _freed_from(events: Numbers, begin: int, numbers: list[int]) -> dict[int, int]:
-    """The event of each, of those that are freed at all from there on."""
-    wanted = np.zeros(max(numbers, default=0) + 1, bool)
-    wanted[numbers] = True
-    after = events[begin:] if numbers else events[:0]
-    near = begin + np.flatnonzero((after < 0) & (after > -len(wanted)))
-    places = near[wanted[-events[near]]]
+    """The event of each that is freed from there on."""
+    wanted = -np.array(numbers or [1], int)
+    near = begin + np.flatnonzero((events[begin:] < 0) & (events[begin:] >= wanted.min()))
+    places = near[np.isin(events[near], wanted)]
     return dict(zip((-events[places]).tolist(), places.tolist(), strict=True))
 
 

@@ -37,7 +37,7 @@ def step_memory(
     segments: Sequence[PhaseName] = (),
     allocated: Numbers | None = None,
 ) -> StepMemory:
-    """The step in which most is allocated. The last two of the numbers are after every event, where
+    """The step in which most is allocated. Reserved and allocated are after every event, if
     known."""
     if allocated is None:
         allocated = bytes_by_event(events, block_bytes).cumsum()
