@@ -26,6 +26,7 @@ from scipy import linalg
 from scipy.optimize import least_squares
 from steps import HERE, read_kernels
 
+from vramcast.forecast.timing.additions import is_sum
 from vramcast.forecast.timing.convolutions import is_convolution
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
@@ -112,6 +113,7 @@ def by_operator(kernels: Kernels) -> dict[str, Kernels]:
     for kernel in kernels:
         work = kernel[0]
         is_other = is_convolution(work) or GENERATED in work.operator or is_walk(work)
+        is_other = is_other or is_sum(work)
         is_other = is_other or (work.operator in PRODUCTS and work.sizes[0] == 1)
         is_other = is_other or (work.operator in REDUCTIONS and not is_inner(work))
         if not is_other and work.has_kernel and work.operator.startswith("aten::"):

@@ -28,7 +28,10 @@ class Step(NamedTuple):
 def with_samples(work: OperatorWork) -> OperatorWork:
     """What was simulated before batch norm told samples, positions and channels last: as one large
     sample. Of cuDNN's only its own layout is taken to be there."""
-    is_last, samples, _, channels = work.sizes
+    is_last, samples, positions, channels = work.sizes
+    if "native_batch_norm" in work.operator and samples > 1 and positions == 1:
+        # a matrix, simulated before it was taken for channels last
+        return work._replace(sizes=(1, samples, 1, channels), access=STRIDED)
     if "batch_norm" not in work.operator or samples or not channels:
         return work
     is_last = int("native" in work.operator and work.access == STRIDED)

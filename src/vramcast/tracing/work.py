@@ -66,6 +66,10 @@ class OperatorWork(NamedTuple):
         return "tf32" if self.dtype == TF32 else PRECISION_OF_DTYPE.get(self.dtype, "fp32")
 
     @property
+    def item_bytes(self) -> int:
+        return 2 if self.precision in ("bf16", "fp16") else 4
+
+    @property
     def has_kernel(self) -> bool:
         return self.access != NO_KERNEL
 

@@ -4,6 +4,7 @@ A warp's to a sector of 32 bytes take as many passes as one of its places has.
 """
 
 import math
+from collections.abc import Sequence
 
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import GENERATED, OperatorWork
@@ -13,6 +14,7 @@ ADDING = ("index_add", "scatter_add", ENLARGED, GENERATED)
 WARP, SECTOR, PASS_SECONDS = 32, 8, 1.76e-9
 # Sectors at once: a power of all, and the most. Additions of a multiprocessor on their way.
 POWER, MOST, QUEUED = 0.578, 144, 8192
+SUM = "sum of rows"  # a name of rates
 
 
 def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
@@ -44,3 +46,20 @@ def most_of(mean: float, places: float) -> float:
         share *= mean / number
         below += share
     return expected
+
+
+def is_sum(work: OperatorWork) -> bool:
+    """Of sorted rows."""
+    return work.operator.endswith("_dense_backward") and work.sizes[2] > 0
+
+
+def sum_seconds(work: OperatorWork, known: Sequence[float]) -> float:
+    """Of ten each, then of a place."""
+    fixed, sorting, of_part, of_row, narrowest, of_byte = known
+    _, rows, places, width = work.sizes
+    touched = -places * math.expm1(-rows / places)
+    parts = max(touched, rows / 10 + touched / 2)
+    threads = WARP * math.ceil(width / WARP)
+    each = parts * max(threads, narrowest) * of_part + (rows - parts) * width * of_row
+    each /= 1 - 2048 % min(threads, 1024) / 2048
+    return fixed + rows * sorting + each + places * width * work.item_bytes * of_byte

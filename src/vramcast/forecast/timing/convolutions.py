@@ -50,7 +50,7 @@ def convolution_seconds(
 def at_once(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> int:
     """A long filter's groups have a kernel each; small ones run beside each other."""
     is_long = sizes.kernel >= LONG_FILTER and sizes.channels % WHOLE_CHANNELS > 0
-    if not is_long or work.precision not in ("bf16", "fp16"):
+    if not is_long or work.item_bytes > 2:
         return 1
     beside = gpu.num_multiprocessors // math.ceil(sizes.positions / TILE)
     return max(1, min(int(groups_of(sizes, work)), beside))
@@ -89,10 +89,9 @@ def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
     of_filter = sizes.filters * sizes.channels * sizes.kernel
     groups = groups_of(sizes, work)
-    is_16_bits = work.precision in ("bf16", "fp16")
-    given = work.num_bytes / products / (2 if is_16_bits else 4) / groups
+    given = work.num_bytes / products / work.item_bytes / groups
     given = (given - of_filter - sizes.positions * sizes.filters) / sizes.channels
-    is_long = is_16_bits and groups > 1 and sizes.kernel >= LONG_FILTER
+    is_long = work.item_bytes == 2 and groups > 1 and sizes.kernel >= LONG_FILTER
     channels = sizes.filters, sizes.channels
     # recorded: 14 times the least for groups of 48, 1.3 for 64
     is_fast = groups > 1 and not any(number & number - 1 for number in channels)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from vramcast.forecast.timing.additions import additions_seconds
+from vramcast.forecast.timing.additions import SUM, additions_seconds, is_sum, sum_seconds
 from vramcast.forecast.timing.communication import COLLECTIVE
 from vramcast.forecast.timing.convolutions import (
     convolution_seconds,
@@ -44,9 +44,9 @@ _PRODUCTS = (
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-# Recorded: reads that miss the cache, and from which multiple on all do.
+# Reads that miss the cache, and from which multiple all do.
 MISSED, CACHED = 1.15, 1.5
-# Of the bandwidth: small operators read from the cache.
+# Of the bandwidth: small ones read from the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
 # Recorded: of a score that may be dropped, and of one that is masked.
 SCORE_SECONDS = {
@@ -57,8 +57,7 @@ ATTENTION_RATES = 8  # of attention whose tiles are known
 REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
-# Of the scores nll_loss reads one in a row, its gradient none. What is filled is an argument and a
-# result, and is only written.
+# nll_loss reads one score in a row, its gradient none; filling only writes
 OF_BYTES = {
     **dict.fromkeys(("aten::zero_", "aten::fill_"), 0.5),
     **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), 0.0),
@@ -66,9 +65,7 @@ OF_BYTES = {
 }
 
 
-ALIKE = {"aten::_embedding_bag_dense_backward": "aten::embedding_dense_backward"}
-# A kernel by hand does more than go through its bytes once.
-CUSTOM_SLOWER = 1.35
+CUSTOM_SLOWER = 1.35  # than its bytes say
 
 
 class KernelTime(NamedTuple):
@@ -78,6 +75,8 @@ class KernelTime(NamedTuple):
 
 
 def kernel_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    if is_sum(work) and SUM in rates.kernels:
+        return KernelTime(sum_seconds(work, rates.kernels[SUM]), 0.0)
     found = modelled_time(work, gpu, rates)
     more = factor(work)
     return KernelTime(more * found.seconds, more * found.compute_seconds)
@@ -101,8 +100,8 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         seconds = convolution_seconds(work, gpu, rates.convolutions)
         arithmetic, memory = least_seconds(work, gpu)
         return KernelTime(seconds, seconds if arithmetic > memory else 0.0)
-    if is_factorization(work):
-        return KernelTime(factorization_seconds(work, gpu), 0.0)
+    if is_factorization(work, rates):
+        return KernelTime(factorization_seconds(work, gpu, rates), 0.0)
     is_computed = work.flops > 0 or GENERATED in work.operator
     found = (_compute_time if is_computed else _memory_time)(work, gpu, rates)
     return found._replace(seconds=max(found.seconds, additions_seconds(work, gpu)))
@@ -118,8 +117,7 @@ def _memory_kind(work: OperatorWork) -> str:
 
 
 def recurrent_seconds(work: OperatorWork, known: Mapping[str, Sequence[float]]) -> float:
-    bits = 16 if work.precision in ("bf16", "fp16") else 32
-    seconds, of_width, of_batch, bend = known[f"{work.operator} {bits}"]
+    seconds, of_width, of_batch, bend = known[f"{work.operator} {8 * work.item_bytes}"]
     steps, batch, matrices, width = work.sizes
     wide = math.log(width / 256)
     each = (of_width + bend * wide) * wide + of_batch * math.log((batch or 16) / 32)
@@ -212,7 +210,7 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
     """A key of Rates.spread."""
     if not work.is_known and not _own_rate(work, rates):
         return "custom"
-    if is_factorization(work):
+    if is_factorization(work, rates):
         return "factorizations"
     if crosses(work):
         return _memory_kind(work)
@@ -233,7 +231,7 @@ def is_across(work: OperatorWork) -> bool:
 
 
 def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
-    names = [f"{ALIKE.get(work.operator, work.operator)} {ACCESS_NAMES[work.access]}"]
+    names = [f"{work.operator} {ACCESS_NAMES[work.access]}"]
     # native/work.h: sizes[3] of a copy
     if work.operator == "aten::copy_" and work.sizes[3]:
         names.insert(0, "aten::copy_ transposed")
@@ -260,8 +258,7 @@ def _units(work: OperatorWork, gpu: Gpu) -> int:
     rows = work.sizes[3]
     if work.operator not in NORMS_BACKWARD or rows <= MANY_ROWS:
         return rows
-    item_bytes = 2 if work.precision in ("bf16", "fp16") else 4
-    blocks = work.num_bytes / rows / (3 * item_bytes) / BLOCK_COLUMNS
+    blocks = work.num_bytes / rows / (3 * work.item_bytes) / BLOCK_COLUMNS
     return 0 if blocks < gpu.num_multiprocessors // 2 else rows
 
 

@@ -38,7 +38,7 @@ def features(work: OperatorWork) -> list[float]:
         0.5 * math.log(max(1.0, work.flops)),
         *(math.log(max(1, size)) for size in work.sizes),
         *(0.7 * (size % width == 0) for size in work.sizes[1:] for width in WIDTHS),
-        *(2.0 * (precision in ("bf16", "fp16")), 0.5 * (precision == "fp16")),
+        *(2.0 * (work.item_bytes == 2), 0.5 * (precision == "fp16")),
         *(2.0 * (precision == "tf32"), 2.0 * work.access),
     ]
 

@@ -48,8 +48,7 @@ MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
 LAUNCH_BOUND = 1.05
 WITHIN_90_PERCENT = 1.645  # standard deviations
 # High over low: of 172 measured steps with busy GPUs no wider range held one more.
-WIDEST = 1.3
-MOST_KNOWN = math.log(WIDEST) / 2 / WITHIN_90_PERCENT
+MOST_KNOWN = math.log(1.3) / 2 / WITHIN_90_PERCENT
 
 
 def forecast_step(
@@ -125,25 +124,17 @@ def device_factor_of(
     """By how much the GPU's time may be longer or shorter.
 
     Errors of kernels of one operator are alike, and those of kernels that torch.compile writes.
-    Of kernels that were measured nobody needs more than the widest range.
     """
     sums = np.bincount(works.codes, kernel_seconds, len(works.distinct)).tolist()
-    total = sum(sums) or 1.0
-    known: dict[tuple[str, str], float] = defaultdict(float)
-    custom: dict[tuple[str, str], float] = defaultdict(float)
+    parts: dict[tuple[bool, str, str], float] = defaultdict(float)
     for work, own in zip(works.distinct, sums, strict=True):
         kind = kernel_class(work, rates)
-        parts = custom if kind == "custom" else known
-        parts[_like(work)] += own / total * rates.spread.get(kind, 0.0)
-    known["", "all"] = rates.spread.get("all", 0.0)
-    if is_other_gpu:
-        custom["", "other_gpu"] = rates.spread.get("other_gpu", 0.0)
-    variance = min(_squares(known), MOST_KNOWN**2) + _squares(custom)
-    return math.exp(WITHIN_90_PERCENT * math.sqrt(variance))
-
-
-def _squares(parts: dict[tuple[str, str], float]) -> float:
-    return sum(part**2 for part in parts.values())
+        spread = rates.spread.get(kind, 0.0) / (sum(sums) or 1.0)
+        parts[kind == "custom", *_like(work)] += own * spread
+    parts[False, "", "all"] = rates.spread.get("all", 0.0)
+    parts[True, "", "other"] = rates.spread.get("other_gpu", 0.0) if is_other_gpu else 0.0
+    known, unknown = (sum(parts[k] ** 2 for k in parts if k[0] is own) for own in (False, True))
+    return math.exp(WITHIN_90_PERCENT * math.sqrt(min(known, MOST_KNOWN**2) + unknown))
 
 
 def _like(work: OperatorWork) -> tuple[str, str]:

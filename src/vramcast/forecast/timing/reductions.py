@@ -16,18 +16,15 @@ THREADS, WARP, OF_MULTIPROCESSOR = 512, 32, 2048
 FEWEST_VALUES, MOST_VALUES = 16, 256  # of a thread
 WHOLE_IN_VECTORS = 128
 AT_ONCE = 4  # reads of a thread that do not wait for each other
-# Recorded: reads of sums where the last block is not full.
-RAGGED = 1.85
-# Recorded: a read whose place must be found first.
-PLACED = 4.0
+# Recorded: where the last block is not full, and where places must be found first.
+RAGGED, PLACED = 1.85, 4.0
 
 
 def reduction_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
     fixed, of_bandwidth, read_seconds = known
     moved = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     results = work.sizes[3]
-    item_bytes = 2 if work.precision in ("bf16", "fp16") else 4
-    rows = work.sizes[1] or max(1, round(work.num_bytes / item_bytes / results) - 1)
+    rows = work.sizes[1] or max(1, round(work.num_bytes / work.item_bytes / results) - 1)
     return fixed + moved + read_seconds * num_reads(rows, results, gpu.num_multiprocessors)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
+from vramcast.simulate.kernels.indexing import UNSORTED_INDICES
 from vramcast.simulate.kernels.registry import tensors_in
 from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
 
@@ -55,6 +56,10 @@ def work_of(
     if name == ENLARGED:
         is_last, number = int(_is_across(name, named)), named["grad"].numel()
         sizes = is_last, 4 * number, math.prod(named["input_size"]), is_last * number
+    if name.endswith("_dense_backward"):
+        rows = named["indices"].numel()
+        if rows > UNSORTED_INDICES or "bag" in name:
+            sizes = 0, rows, named["num_weights"], named["grad"].shape[-1]
     # adding at positions that may be repeated sorts them first; attention draws dropped scores;
     # channels last have other kernels
     is_slow = (
@@ -159,6 +164,8 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
 
 
 def _is_channels_last(tensor: torch.Tensor) -> bool:
+    if tensor.dim() == 2:  # their neighbours are channels
+        return tensor.is_contiguous()
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     layout = formats.get(tensor.dim())
     if layout is None or tensor.is_contiguous():
@@ -175,7 +182,7 @@ def _moved_by_convolution(name: str, named: Mapping[str, Any], result: Any) -> f
 
 
 def _moved_by_name(name: str, arguments: Sequence[Any], result: Any) -> tuple[float, Sizes]:
-    """As native/work.h does; sizes[3] has the rows."""
+    """As native/work.h does; sizes end with places and rows."""
     x = arguments[0]
     others = [t for t in tensors_in((arguments[1:], result)) if t is not x]
     size, row = x.element_size(), math.prod(x.shape[_num_named(name, arguments) :])
@@ -186,7 +193,8 @@ def _moved_by_name(name: str, arguments: Sequence[Any], result: Any) -> tuple[fl
     rows = most // max(1, row) if is_whole or NAMED_ELEMENTS[name] > 1 else 0
     # sizes[1]: a mask, whose true elements the host waits for
     is_masked = any(t.dtype in (torch.bool, torch.uint8) for t in tensors_in(arguments[1:2]))
-    return float(moved + most * size * NAMED_ELEMENTS[name]), (0, int(is_masked), 0, rows)
+    places = x.numel() // max(1, row) if NAMED_ELEMENTS[name] > 1 else 0
+    return float(moved + most * size * NAMED_ELEMENTS[name]), (0, int(is_masked), places, rows)
 
 
 def _num_named(name: str, arguments: Sequence[Any]) -> int:
