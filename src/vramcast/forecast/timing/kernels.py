@@ -48,12 +48,12 @@ RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 MISSED, CACHED = 1.15, 1.5
 # Of the bandwidth: small ones read from the cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
-# Recorded: of a score that may be dropped, and of one that is masked.
+# Of scores that may be dropped, and that are masked.
 SCORE_SECONDS = {
     "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
     "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
 }
-ATTENTION_RATES = 8  # of attention whose tiles are known
+ATTENTION_RATES = 8
 REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
@@ -232,20 +232,18 @@ def is_across(work: OperatorWork) -> bool:
 
 def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
     names = [f"{work.operator} {ACCESS_NAMES[work.access]}"]
-    # native/work.h: sizes[3] of a copy
     if work.operator == "aten::copy_" and work.sizes[3]:
         names.insert(0, "aten::copy_ transposed")
     if is_across(work):
         names.insert(0, f"{names[0]} across")
     if is_reduction_across(work):
         names.insert(1, REDUCTION_ACROSS)
-    # what works in place has the kernel of what does not
     names += [name.replace("_ ", " ", 1) for name in names if name.startswith("aten::")]
     tried = (each for name in names for each in (f"{name} {work.precision}", name))
     name = next((name for name in tried if name in rates.kernels), None)
     if name is None:
         return None
-    # what units cost that lie one after the other says nothing of those that lie across
+    # units one after the other say nothing of those across
     return rates.kernels[name][: 2 if is_across(work) and "across" not in name else None]
 
 

@@ -1,5 +1,6 @@
 """How fast kernels run and how long the host takes to launch them: measured on one GPU, as
-fractions of what its data sheet promises. A fraction carries over to other GPUs.
+fractions of what its data sheet promises.
+
 benchmarks/step_time/fit.py makes the table from recordings.
 """
 
