@@ -12,17 +12,17 @@ from kernel_cases.base import CASES, Case, bf16, both, forward, ints, lazily
 
 
 def _deterministic(case: Case) -> Case:
-    """The same results every time."""
+    """The same results every time. torch's own function would import Inductor, for seconds."""
 
     def again() -> Callable[[], Any]:
         run = case()
 
         def repeatable() -> Any:
-            torch.use_deterministic_algorithms(True, warn_only=True)
+            torch._C._set_deterministic_algorithms(True, warn_only=True)
             try:
                 return run()
             finally:
-                torch.use_deterministic_algorithms(False)
+                torch._C._set_deterministic_algorithms(False)
 
         return repeatable
 

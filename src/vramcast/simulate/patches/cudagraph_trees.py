@@ -55,7 +55,8 @@ class _Trees:
     def allocating(self) -> Iterator[None]:
         """In the pool, on its stream."""
         torch.cuda.synchronize()
-        with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(self):  # type: ignore[arg-type]
+        pool: Any = self
+        with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(pool):
             yield
 
     @contextmanager
