@@ -13,6 +13,7 @@ from types import CodeType, FrameType
 MAX_INSTRUCTIONS = 60  # of a branch that are looked at
 CALLS = ("CALL", "PRECALL", "CACHE", "TO_BOOL", "NOP")
 STORES = ("STORE_", "POP_TOP", "RETURN_")
+ENDING = ("exit", "_exit", "fail", "_fail")  # functions that never return
 
 
 @cache
@@ -68,19 +69,22 @@ def answer_that_goes_on(frame: FrameType) -> bool | None:
     return not following.lstrip().startswith(("break", "return"))
 
 
-def _raises(code: CodeType, index: int) -> bool:
-    """Whether the code from here on raises or exits before it decides or returns anything."""
+def _raises(code: CodeType, index: int, most_decisions: int = 3) -> bool:
+    """Whether the code from here on raises or exits before it returns, whatever it decides."""
     found, index_at = _instructions(code)
     for _ in range(MAX_INSTRUCTIONS):
         if index >= len(found):
             return False
         instruction = found[index]
         name = instruction.opname
-        is_exit = name.startswith("LOAD_") and instruction.argval in ("exit", "_exit")
+        is_exit = name.startswith("LOAD_") and instruction.argval in ENDING
         if name in ("RAISE_VARARGS", "LOAD_ASSERTION_ERROR") or is_exit:
             return True
         if name == "JUMP_FORWARD":
             index = index_at[instruction.argval]
+        elif name.startswith("POP_JUMP") and most_decisions:
+            ways = index + 1, index_at[instruction.argval]
+            return all(_raises(code, way, most_decisions - 1) for way in ways)
         elif "JUMP" in name or name.startswith(("RETURN_", "FOR_ITER", "YIELD")):
             return False
         else:
