@@ -131,6 +131,12 @@ def test_small_numbers_are_read_back_from_safetensors_as_they_were_written() -> 
     assert list(Path().iterdir()) == []
 
 
+def test_what_jit_traces_is_what_the_program_computes() -> None:
+    _, printed = predict("traced")
+    assert "traced ['prim::GetAttr', 'aten::linear']" in printed
+    assert not any("TracerWarning" in line for line in printed)
+
+
 def test_a_program_that_counts_what_it_evaluated_finds_as_many_samples_as_it_read() -> None:
     found, printed = predict("counted")
     assert [phase.name for phase in found.phases] == ALL_PHASES

@@ -123,7 +123,8 @@ class Ownership:
 
     def look(self) -> tuple[int, int]:
         """Between steps: find what modules and optimizers own, and how many parameters."""
-        if not torch._C._functorch.peek_interpreter_stack():  # it has replaced parameters
+        # torch.func has replaced parameters, and what jit traces would have our questions in it
+        if not torch._C._functorch.peek_interpreter_stack() and not torch.jit.is_tracing():
             self._at_full_speed(self._look)
         return self._most_parameters, self._most_trainable
 

@@ -217,6 +217,15 @@ match kind:
             print("loaded", found["steps"].tolist(), found["rate"].item())
 
         train(epoch)
+    case "traced":  # a trace has only what the program itself computes
+
+        def epoch():
+            for (x,) in loader:
+                step(x)
+            traced = torch.jit.trace(torch.nn.Sequential(model, other), x.cuda())
+            print("traced", [node.kind() for node in traced.inlined_graph.nodes()][-2:])
+
+        train(epoch)
     case "ignite":
         from ignite.engine.engine import Engine, Events
 
