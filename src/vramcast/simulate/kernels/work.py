@@ -60,10 +60,11 @@ def work_of(
         rows = named["indices"].numel()
         if rows > UNSORTED_INDICES or "bag" in name:
             sizes = 0, rows, named["num_weights"], named["grad"].shape[-1]
-    # adding at positions that may be repeated sorts them first; attention draws dropped scores;
-    # channels last have other kernels
+    # additions at positions are sorted; attention draws dropped scores; norms without weights and
+    # channels last differ
     is_slow = (
         name in NOT_IN_VECTORS
+        or (name == "native_layer_norm_backward" and named["weight"] is None)
         or any(map(named.get, ("accumulate", "dropout_p")))
         or ("batch_norm" in name and _is_across(name, named))
         or ("softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1)
