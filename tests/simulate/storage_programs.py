@@ -12,6 +12,8 @@ from program_device import KIB, SESSION, live_bytes, run_programs, taken_by
 import copy
 import io
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -45,6 +47,76 @@ def what_is_made_of_a_list_is_like_its_tensors() -> None:
     assert [one.dtype for one in made] == [one.dtype for one in given]
     assert torch._foreach_norm(given)[0].shape == ()
     assert taken_by(lambda: torch._foreach_add(given[:2], given[:2])) == [48, 192]
+
+
+def shapes_that_are_known_without_torchs_python_are_those_it_says() -> None:
+    """Among them strides; a norm's are compared in torch's own kernels for the host."""
+    from torch.nn import functional as F
+
+    x, picture = torch.rand(6, 8), torch.rand(2, 6, 9, 7)
+    last, labels = picture.to(memory_format=torch.channels_last), torch.zeros(2, 9, 7).long()
+    weight = nn.utils.weight_norm(nn.Conv1d(4, 6, 3)).weight_v.detach()
+    cases = [
+        (F.binary_cross_entropy, x, x.round()),
+        (F.glu, x.t()),
+        (F.prelu, picture, torch.rand(6)),
+        (torch._weight_norm, weight, torch.rand(6, 1, 1)),
+        (F.cross_entropy, picture, labels),
+        (lambda x: F.cross_entropy(x, labels.to(x.device), reduction="none"), picture),
+        (F.adaptive_avg_pool2d, picture, (3, 2)),
+        (F.adaptive_avg_pool2d, last, (3, 2)),
+        (F.adaptive_avg_pool2d, picture[0], 4),
+        (torch.cdist, torch.rand(3, 1, 30, 8), torch.rand(4, 26, 8)),
+        (torch.searchsorted, torch.arange(8.0), x),
+        (torch.bucketize, x.t(), torch.arange(8.0)),
+        (lambda x: x.unfold(0, 3, 2), x),
+        (lambda x: torch.stack(torch.var_mean(x, (0, 2))), picture),
+        (lambda x: torch.stack(torch.std_mean(x, 1, keepdim=True)), last),
+        (lambda x: F.batch_norm(x, None, None, training=True), last),
+        (lambda x: F.group_norm(x, 3), picture),
+        (lambda x: F.conv_transpose2d(x, torch.rand(6, 5, 3, 2, device=x.device), None, 2), last),
+        (lambda x: F.conv2d(x, torch.rand(4, 3, 3, 2, device=x.device), None, 2, 1, 2, 2), last),
+    ]
+    for function, *given in cases:
+        shapes = []
+        for device in ("cuda", "cpu"):
+            arguments = [_on(device, one) for one in given]
+            arguments[0].requires_grad_()
+            made = function(*arguments)
+            if made.requires_grad:
+                made.sum().backward()
+            found = [one for one in (made, arguments[0].grad) if one is not None]
+            shapes.append([(one.dtype, one.shape, one.stride()) for one in found])
+        assert shapes[0] == shapes[1], (function, *shapes)
+
+
+def _on(device: str, given: object) -> object:
+    return given.detach().to(device) if isinstance(given, torch.Tensor) else given
+
+
+def most_programs_do_without_torchs_meta_kernels_in_python() -> None:
+    """Nor its compiler, which torchvision and deterministic algorithms import otherwise."""
+    code = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from program_device import SESSION
+import torch
+from torch import nn
+with SESSION.recording():
+    from torch._dynamo.utils import is_compile_supported
+    torch.use_deterministic_algorithms(True)
+    x = torch.rand(2, 6, 9, 7, device="cuda")
+    net = nn.Sequential(nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)).cuda()
+    loss = nn.functional.cross_entropy(net(x), torch.zeros(2, 7, 5, device="cuda").long())
+    loss.backward()
+    names = "torch._meta_registrations", "torch._inductor", "sympy"
+    assert not [name for name in names if name in sys.modules]
+    assert is_compile_supported("cpu") is True
+    assert torch._dynamo.utils.is_compile_supported is not is_compile_supported
+    import torch._inductor.config
+    assert torch._inductor.config.deterministic
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def distinct_rows_are_counted_in_the_order_in_which_they_come() -> None:

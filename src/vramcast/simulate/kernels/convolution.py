@@ -13,7 +13,7 @@ from vramcast.hardware.calibration.table import convolution_key
 from vramcast.simulate.cudnn import plans
 from vramcast.simulate.cudnn.convolution import DATA_GRADIENT, FORWARD, WEIGHT_GRADIENT
 from vramcast.simulate.kernels.convolution_workspace import Layer, tried_bytes, workspace_bytes
-from vramcast.simulate.kernels.registry import Target, kernel, meta_result, new, note, scratch
+from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratch
 from vramcast.simulate.kernels.work import uses_tf32
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
@@ -132,16 +132,15 @@ def _workspace_bytes(which: int, convolution: Layer, key: str) -> int:
 
 def _result_shape(
     x: Tensor, weight: Tensor, geometry: Geometry, output_padding: Sequence[int] | None = None
-) -> torch.Size:
+) -> list[int]:
     """Of a plain convolution, or of a transposed one if it has an output padding."""
-    *sizes, groups = geometry
-    is_transposed, no_padding = output_padding is not None, [0] * len(geometry.stride)
-    result = meta_result(
-        torch.ops.aten.convolution.default,
-        *(x, weight, None, *sizes, is_transposed, output_padding or no_padding, groups),
-    )
-    shape: torch.Size = result.shape
-    return shape
+    sizes = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
+    if output_padding is None:
+        spans = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
+        return [x.shape[0], weight.shape[0], *spans]
+    spans = [(n - 1) * s - 2 * p + d * (k - 1) + 1 for n, k, s, p, d in sizes]
+    channels = weight.shape[1] * geometry.groups
+    return [x.shape[0], channels, *map(sum, zip(spans, output_padding, strict=True))]
 
 
 def _forward(

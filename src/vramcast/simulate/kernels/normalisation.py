@@ -5,16 +5,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
 from vramcast.simulate.kernels.registry import (
     Target,
     accumulator_dtype,
     kernel,
-    like,
-    meta_result,
     new,
     scratch,
+    suggest_memory_format,
 )
 
 
@@ -77,13 +75,12 @@ def backward(
 
 
 @kernel("native_group_norm")
-def group_norm(x: Tensor, N: int, C: int, HxW: int, **others: Any) -> Any:
-    operator = torch.ops.aten.native_group_norm.default
-    results = [like(m) for m in meta_result(operator, x, N=N, C=C, HxW=HxW, **others)]
+def group_norm(x: Tensor, N: int, C: int, HxW: int, group: int) -> Any:
+    results = torch.empty_like(x), *(new(N, group, dtype=x.dtype) for _ in range(2))
     if HxW > 1:
         scale_and_shift = [new(N, C, dtype=accumulator_dtype(x)) for _ in range(2)]
         del scale_and_shift
-    return tuple(results)
+    return results
 
 
 @kernel("native_group_norm_backward")
@@ -137,26 +134,16 @@ def _power_of_two(number: int) -> int:
 
 
 @kernel("native_batch_norm", "_native_batch_norm_legit")
-def batch_norm(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    arguments = (x, weight, bias, running_mean, running_var, training, momentum, eps)
-    results = meta_result(torch.ops.aten.native_batch_norm.default, *arguments)
+def batch_norm(x: Tensor, training: bool) -> Any:
+    out, dtype = torch.empty_like(x), accumulator_dtype(x)
     if training and _is_neither(x):
-        out, converted = like(results[0]), x.to(accumulator_dtype(x))
-        variance, mean = torch.var_mean(converted, [0, *range(2, x.dim())], correction=0)
+        dims = [0, *range(2, x.dim())]
+        variance, mean = torch.var_mean(x.to(dtype), dims, correction=0)
         return out, mean, variance
-    results = tuple(like(result) for result in results)
+    saved = [new(x.shape[1], dtype=dtype) for _ in range(2)]
     if training and _has_channels_last(x):
         _channels_last_scratch(x, 4)
-    return results
+    return out, *saved
 
 
 @kernel("native_batch_norm_backward")

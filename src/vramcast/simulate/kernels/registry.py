@@ -119,6 +119,19 @@ def like(x: Tensor, device: str = "cuda") -> Tensor:
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
 
 
+def suggest_memory_format(x: Tensor) -> torch.memory_format:
+    """As in C++. torch's in Python imports sympy: a second."""
+    layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
+    if x.layout != torch.strided or x.dim() not in layouts or not x.stride(1) or not x.numel():
+        return torch.contiguous_format
+    least = 0
+    for dim in (1, *range(x.dim() - 1, 1, -1), 0):
+        if x.stride(dim) < least or (dim == 0 and least == x.stride(1)):
+            return torch.contiguous_format
+        least = x.stride(dim) * x.shape[dim]
+    return layouts[x.dim()]
+
+
 def known(tensor: Tensor) -> Tensor | None:
     """The tensor's real contents on the host, where they are known."""
     return torch.ops.vramcast.values(tensor)

@@ -5,9 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 
-from vramcast.simulate.kernels.registry import kernel, meta_result, new
+from vramcast.simulate.kernels.registry import kernel, meta_result, new, suggest_memory_format
 
 # with fewer, the kernels for channels last are not used
 MIN_CHANNELS_LAST = 4

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import suggest_memory_format
 
 from vramcast.simulate.kernels.indexing import UNSORTED_INDICES
-from vramcast.simulate.kernels.registry import tensors_in
+from vramcast.simulate.kernels.registry import suggest_memory_format, tensors_in
 from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
 
 Sizes = tuple[int, int, int, int]

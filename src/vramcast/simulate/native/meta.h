@@ -162,9 +162,9 @@ static void call_meta(const c10::OperatorHandle& op, const Operator& info,
                       c10::ArrayRef<IValue> arguments, Stack& stack) {
   BelowSimulation below;
   if (info.shape_rule) {
-    auto result = (*info.shape_rule)(stack);
+    auto results = (*info.shape_rule)(stack);
     stack.clear();
-    stack.emplace_back(std::move(result));
+    for (auto& result : results.tensors) stack.emplace_back(std::move(result));
     return;
   }
   const Stack metas = stack;

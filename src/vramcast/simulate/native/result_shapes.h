@@ -1,7 +1,8 @@
 // Result shapes of frequent operators that have no Meta kernel in C++ (torch has them in Python,
-// which costs half a second to load and a hundred microseconds a call): each is computed by an
-// operator with the same shape and type that does have one.
+// which costs a second to load and a hundred microseconds a call): each is computed by an operator
+// with the same shape and type that does have one.
 #pragma once
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/amax.h>
@@ -9,6 +10,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/mean.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/ops/mul.h>
 
 #include <functional>
@@ -18,11 +20,41 @@
 namespace vramcast {
 
 using Arguments = std::vector<c10::IValue>;
-using ShapeRule = std::function<at::Tensor(const Arguments&)>;
+struct Shapes {
+  Shapes(at::Tensor one) : tensors{std::move(one)} {}
+  Shapes(at::Tensor one, at::Tensor other) : tensors{std::move(one), std::move(other)} {}
+  std::vector<at::Tensor> tensors;
+};
+using ShapeRule = std::function<Shapes(const Arguments&)>;
 
 inline std::vector<int64_t> optional_dims(const c10::IValue& value) {
   if (value.isInt()) return {value.toInt()};
   return value.isIntList() ? value.toIntVector() : std::vector<int64_t>{};
+}
+
+inline std::vector<int64_t> distances(const at::Tensor& one, const at::Tensor& other) {
+  const auto batch = [](const at::Tensor& t) { return t.sizes().slice(0, t.dim() - 2); };
+  auto sizes = at::infer_size(batch(one), batch(other));
+  sizes.insert(sizes.end(), {one.size(-2), other.size(-2)});
+  return sizes;
+}
+
+inline Shapes losses2d(const Arguments& a) {
+  const auto& options = a[0].toTensor().options();
+  const bool is_each = a[3].toInt() == at::Reduction::None;
+  const auto sizes = is_each ? a[1].toTensor().sizes() : at::IntArrayRef{};
+  return {at::empty(sizes, options), at::empty({}, options)};
+}
+
+// As the last dimensions of one become those that were asked for.
+inline at::Tensor pooled(const at::Tensor& x, at::IntArrayRef last) {
+  auto sizes = x.sizes().vec();
+  std::copy(last.begin(), last.end(), sizes.end() - last.size());
+  return at::empty(sizes, x.options().memory_format(x.suggest_memory_format()));
+}
+
+inline at::Tensor places(const at::Tensor& of, bool are_short) {
+  return at::empty(of.sizes(), of.options().dtype(are_short ? at::kInt : at::kLong));
 }
 
 inline const ShapeRule* find_shape_rule(const std::string& name) {
@@ -40,6 +72,9 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
   };
   const auto moments = [](const Arguments& a) {
     return at::mean(a[0].toTensor(), at::OptionalIntArrayRef(optional_dims(a[1])), a[3].toBool());
+  };
+  const auto two = [](const ShapeRule& one, const ShapeRule& other) {
+    return [=](const Arguments& a) { return Shapes(one(a).tensors[0], other(a).tensors[0]); };
   };
   static const std::unordered_map<std::string, ShapeRule> table = {
       {"aten::relu", like(0)},
@@ -59,6 +94,34 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
       {"aten::multi_margin_loss_backward", like(1)},
       {"aten::multilabel_margin_loss_backward", like(1)},
       {"aten::_dirichlet_grad", like(0)},
+      {"aten::binary_cross_entropy_backward", like(1)},
+      {"aten::glu_backward", like(1)},
+      {"aten::_prelu_kernel", like(0)},
+      {"aten::_prelu_kernel_backward", two(like(0), like(0))},
+      {"aten::_weight_norm_interface", two(both(0, 1), like(1))},
+      {"aten::_weight_norm_interface_backward", two(like(1), like(2))},
+      {"aten::nll_loss2d_forward", losses2d},
+      {"aten::nll_loss2d_backward",
+       [](const Arguments& a) {
+         return at::empty(a[1].toTensor().sizes(), a[1].toTensor().options());
+       }},
+      {"aten::_adaptive_avg_pool2d",
+       [](const Arguments& a) { return pooled(a[0].toTensor(), a[1].toIntVector()); }},
+      {"aten::_adaptive_avg_pool2d_backward",
+       [](const Arguments& a) { return pooled(a[1].toTensor(), {}); }},
+      {"aten::_cdist_forward",
+       [](const Arguments& a) {
+         const auto &one = a[0].toTensor(), &other = a[1].toTensor();
+         return at::empty(distances(one, other), one.options());
+       }},
+      {"aten::searchsorted.Tensor",
+       [](const Arguments& a) { return places(a[1].toTensor(), a[2].toBool()); }},
+      {"aten::bucketize.Tensor",
+       [](const Arguments& a) { return places(a[0].toTensor(), a[2].toBool()); }},
+      {"aten::unfold_backward",
+       [](const Arguments& a) {
+         return at::empty(a[1].toIntVector(), a[0].toTensor().options());
+       }},
       {"aten::hardtanh_backward", like(1)},
       {"aten::hardswish_backward", like(1)},
       {"aten::_sample_dirichlet", dense},
@@ -69,6 +132,8 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
       {"aten::min", whole},
       {"aten::var.correction", moments},
       {"aten::std.correction", moments},
+      {"aten::var_mean.correction", two(moments, moments)},
+      {"aten::std_mean.correction", two(moments, moments)},
       {"aten::index_select",
        [](const Arguments& a) {
          auto sizes = a[0].toTensor().sizes().vec();

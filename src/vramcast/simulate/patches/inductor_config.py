@@ -7,6 +7,8 @@ not kept: a first run on a GPU has none.
 import sys
 from typing import Any
 
+import torch
+
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch._inductor.config"
@@ -26,3 +28,5 @@ def apply(patcher: Patcher) -> None:
         patcher.put(config, name, value)
         if name in config._config:
             patcher.put(config._config[name], "default", value)
+    if torch.are_deterministic_algorithms_enabled():  # asked before this was imported
+        patcher.put(config, "deterministic", True)

@@ -26,9 +26,18 @@ NAME = "torch._dynamo"
 CONFIG = f"{NAME}.config"
 
 
-def apply(_: Patcher) -> None:
+def apply(patcher: Patcher) -> None:
+    use = torch.use_deterministic_algorithms
+
+    def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
+        """torch's imports Inductor to tell it: inductor_config.py does."""
+        tell = use if is_real() else torch._C._set_deterministic_algorithms
+        tell(mode, warn_only=warn_only)
+
+    patcher.put(torch, use.__name__, use_deterministic_algorithms)
     if NAME not in sys.modules:
         sys.modules[NAME] = _LazyDynamo(NAME)
+        sys.modules.update((part.__name__, part) for part in LAZY_PARTS)
         meta_kernels.LoadFirst(_needs_the_real_one, become_real)
 
 
@@ -85,22 +94,37 @@ def become_real() -> None:
         module._become_real()
 
 
-class _LazyPart:
+class _LazyPart(types.ModuleType):
     """What a submodule answers while nothing is compiled. Anything else needs the real one."""
 
     def __init__(self, name: str, **answers: Any) -> None:
-        self._name = name
+        super().__init__(f"{NAME}.{name}")
         vars(self).update(answers)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._real(), name)
+
+    def _real(self) -> types.ModuleType:
         become_real()
-        return getattr(getattr(sys.modules[NAME], self._name), name)
+        return importlib.import_module(self.__name__)
+
+
+# asked by init_process_group and by DistributedDataParallel, which compares it with a name;
+# torchvision imports the last one and hardly ever calls it
+LAZY_PARTS: Any = (
+    _LazyPart("trace_rules", clear_lru_cache=lambda: None),
+    _LazyPart(
+        "utils",
+        get_optimize_ddp_mode=lambda: sys.modules[NAME].config.optimize_ddp,
+        is_compile_supported=lambda name: LAZY_PARTS[1]._real().is_compile_supported(name),
+    ),
+)
 
 
 class _LazyDynamo(types.ModuleType):
-    # asked by init_process_group and by DistributedDataParallel, which compares it with a name
-    trace_rules = _LazyPart("trace_rules", clear_lru_cache=lambda: None)
-    utils = _LazyPart("utils", get_optimize_ddp_mode=lambda: sys.modules[NAME].config.optimize_ddp)
+    trace_rules, utils = LAZY_PARTS
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -141,6 +165,8 @@ class _LazyDynamo(types.ModuleType):
         self.__class__ = types.ModuleType  # type: ignore[assignment]
         self.__spec__, self.__loader__, self.__file__ = spec, spec.loader, spec.origin
         self.__path__, self.__package__ = spec.submodule_search_locations or [], NAME
+        for part in LAZY_PARTS:
+            sys.modules.pop(part.__name__, None)
         with no_collections():
             spec.loader.exec_module(self)
         while _Later.waiting:
