@@ -137,6 +137,11 @@ def test_what_jit_traces_is_what_the_program_computes() -> None:
     assert not any("TracerWarning" in line for line in printed)
 
 
+def test_what_is_saved_before_the_training_is_part_of_what_is_built() -> None:
+    found, _ = predict("saves-first")
+    assert [phase.name for phase in found.phases] == [PhaseName.BUILD, PhaseName.TRAIN]
+
+
 def test_a_program_that_counts_what_it_evaluated_finds_as_many_samples_as_it_read() -> None:
     found, printed = predict("counted")
     assert [phase.name for phase in found.phases] == ALL_PHASES

@@ -162,7 +162,7 @@ class Watcher:
     def saving(self) -> Iterator[None]:
         # what is saved before it trains, such as data made ready, is no checkpoint
         self.num_saves += self.num_backwards > 0
-        if self.phase is not PhaseName.SAVE:
+        if self.num_saves and self.phase is not PhaseName.SAVE:
             self._begin(PhaseName.SAVE)
             self._next_epoch()
         yield

@@ -226,6 +226,10 @@ match kind:
             print("traced", [node.kind() for node in traced.inlined_graph.nodes()][-2:])
 
         train(epoch)
+    case "saves-first":
+        torch.save(model.state_dict(), "first.pt")
+        for _ in range(1000):
+            step(torch.randn(8, 64))
     case "ignite":
         from ignite.engine.engine import Engine, Events
 
