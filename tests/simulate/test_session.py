@@ -208,6 +208,27 @@ def test_compiled_functions_may_ask_for_the_gpus_properties(tmp_path: Path) -> N
     assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").peak_allocated_bytes >= 4 * 132
 
 
+TAKES_GRADIENTS = """
+import sys
+import torch
+
+def build():
+    x = torch.ones(8, device="cuda")
+
+    def step():
+        torch.func.grad(lambda x: x.square().sum())(x)
+        assert "torch._dynamo.convert_frame" not in sys.modules
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_gradients_of_torch_func_do_not_wait_for_the_compiler(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(TAKES_GRADIENTS)
+    assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").fits
+
+
 LIMITS_CALLS = """
 import sys
 import torch

@@ -13,7 +13,7 @@ import importlib.machinery
 import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -112,7 +112,7 @@ class _LazyPart(types.ModuleType):
 
 
 # asked by init_process_group and by DistributedDataParallel, which compares it with a name;
-# torchvision imports the last one and hardly ever calls it
+# torchvision imports is_compile_supported and hardly ever calls it
 LAZY_PARTS: Any = (
     _LazyPart("trace_rules", clear_lru_cache=lambda: None),
     _LazyPart(
@@ -120,11 +120,16 @@ LAZY_PARTS: Any = (
         get_optimize_ddp_mode=lambda: sys.modules[NAME].config.optimize_ddp,
         is_compile_supported=lambda name: LAZY_PARTS[1]._real().is_compile_supported(name),
     ),
+    # by the gradients of torch.func
+    _LazyPart(
+        "compiled_autograd",
+        _disable=lambda: LAZY_PARTS[2]._real()._disable() if is_real() else nullcontext(),
+    ),
 )
 
 
 class _LazyDynamo(types.ModuleType):
-    trace_rules, utils = LAZY_PARTS
+    trace_rules, utils, compiled_autograd = LAZY_PARTS
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
