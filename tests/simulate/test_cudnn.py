@@ -14,7 +14,7 @@ import pytest
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate.build import build
-from vramcast.simulate.cudnn import gpu_only, library, plans
+from vramcast.simulate.cudnn import gpu_only, kept, library, plans
 from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
     FORWARD,
@@ -40,9 +40,11 @@ as_recorded = pytest.mark.usefixtures("recorded_version")
 
 
 @pytest.fixture(autouse=True)
-def substitute() -> None:
-    """What stands for cuBLAS is compiled with the simulated GPU; cuDNN is opened after that."""
+def substitute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands for cuBLAS is compiled with the simulated GPU; cuDNN is opened after that. No
+    answer is one that was kept."""
     build()
+    monkeypatch.setattr(kept, "_read", lambda _: {})
 
 
 @pytest.fixture
@@ -183,15 +185,15 @@ def test_how_far_cublas_splits_a_product_is_left_to_the_model() -> None:
 @asked
 def test_a_forked_process_reads_its_own_refusals() -> None:
     c = convolution(x=(8, 64, 56, 56), weight=(64, 1, 3, 3), y=(8, 64, 56, 56), groups=64)
-    before = plans.workspace_bytes.__wrapped__(FORWARD, c, H200, False)
+    before = plans.chosen_bytes.__wrapped__(FORWARD, c, H200, False)
     child = os.fork()
     if not child:
         same = all(
-            plans.workspace_bytes.__wrapped__(FORWARD, c, H200, False) == before for _ in range(20)
+            plans.chosen_bytes.__wrapped__(FORWARD, c, H200, False) == before for _ in range(20)
         )
         os._exit(0 if same else 1)
     for _ in range(20):
-        assert plans.workspace_bytes.__wrapped__(FORWARD, c, H200, False) == before
+        assert plans.chosen_bytes.__wrapped__(FORWARD, c, H200, False) == before
     assert os.waitpid(child, 0)[1] == 0
 
 
@@ -214,10 +216,10 @@ def test_the_settings_of_the_log_are_as_before(monkeypatch: pytest.MonkeyPatch) 
 
 def test_cudnn_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(library.SWITCH, "off")
-    plans.workspace_bytes.cache_clear()
+    plans.chosen_bytes.cache_clear()
     assert plans.workspace_bytes(FORWARD, convolution(), H200, deterministic=False) is None
     assert plans.tried_bytes(FORWARD, convolution(), H200, deterministic=False) is None
-    plans.workspace_bytes.cache_clear()
+    plans.chosen_bytes.cache_clear()
     plans.tried_bytes.cache_clear()
 
 

@@ -12,6 +12,7 @@ from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import NEVER, replay
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate import repeating
+from vramcast.simulate.cudnn import kept
 from vramcast.simulate.device import STEP, Allocation, Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
@@ -155,6 +156,7 @@ class Recording:
     def describe(self) -> trace.SimulatedRun:
         """What was recorded until now, and the last step as often again as it takes more."""
         self.python_calls.stop()
+        kept.keep()
         found = self._recorded()
         if not (more := self._num_until_steady(found)):
             return found

@@ -13,6 +13,7 @@ from vramcast.simulate.cudnn.convolution import (
     Convolution,
 )
 from vramcast.simulate.cudnn.gpu_only import Unknown
+from vramcast.simulate.cudnn.kept import kept
 from vramcast.simulate.cudnn.library import (
     CudnnError,
     Descriptor,
@@ -49,30 +50,34 @@ OPERATIONS = {
 FAULTY_IN_3D = {FORWARD: (23, 90800, 91500), DATA_GRADIENT: (23, 8000, 1_000_000)}
 
 
-@cache
 def workspace_bytes(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
 ) -> int | None:
     """Of the kernel that torch runs without cudnn.benchmark. None if cuDNN cannot say."""
-    if version() is None:
-        return None
+    found = chosen_bytes(which, convolution, gpu, deterministic)
+    return found[0] if found else None
+
+
+@kept
+def chosen_bytes(
+    which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
+) -> list[int] | None:
+    """A single one."""
     try:
         found = _proposed(which, convolution, gpu, deterministic)
-        return next((size for size in found if size is not None), None)
-    except (CudnnError, Unknown):
+        return [next(size for size in found if size is not None)]
+    except (CudnnError, Unknown, StopIteration):
         return None
 
 
-@cache
+@kept
 def tried_bytes(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
-) -> Sequence[int] | None:
+) -> list[int] | None:
     """The workspaces of all kernels that cudnn.benchmark tries."""
-    if version() is None:
-        return None
     try:
         found = _all_proposed(which, convolution, gpu, deterministic)
-        return tuple(size for size in found if size is not None)
+        return [size for size in found if size is not None]
     except CudnnError:
         return None
 
