@@ -110,6 +110,10 @@ class CpuGenerator(torch._C.Generator, metaclass=_GeneratorKind):
 
 @contextlib.contextmanager
 def cuda_means_cpu() -> Iterator[None]:
+    # Modes import it at their first call. It asks then whether torch has CUDA, and the answer below
+    # is not the build's.
+    import torch._dynamo
+
     host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     model = replace(
         find_gpu("a100-80gb"),
