@@ -43,7 +43,8 @@ of all GPUs. The seconds are of the whole prediction, on two cores that others u
 Tokens per second are of one GPU. They are predicted from data sheets and from kernels recorded on
 an H200. Those H100s have HBM2e (2.4 TB/s) and were held at 500 W: in a long run of products power
 decides the clock. How much an operation and a byte take was recorded on an H200 at 700 W
-(`benchmarks/step_time/sustained.py`), not on those GPUs, and nothing was fitted to this table; the
+(`benchmarks/step_time/recorded/sustained.jsonl`), not on those GPUs, and nothing was fitted to
+this table; the
 peak rate of `--gpu h100-96gb` is taken half way between the SXM and the NVL card, and hardly
 matters at that power. They are compared on the rows without float8: kernels in 8 bits were not
 recorded. In a pipeline a stage waits for others, which is not in the predicted time.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
-from steps import HERE, read_kernels
+from steps import RECORDED, read_kernels
 
 from vramcast.forecast.timing.additions import (
     MOST,
@@ -61,7 +61,7 @@ class Line(NamedTuple):
 
 def lines() -> list[Line]:
     found = []
-    for record in map(json.loads, (HERE / "atomics.jsonl").read_text().splitlines()):
+    for record in map(json.loads, (RECORDED / "atomics.jsonl").read_text().splitlines()):
         is_fp32 = record["case"] == "triton" and record["dtype"] == "torch.float32"
         if is_fp32 and record["pattern"] in PATTERNS:
             found.append(Line(*(record[key] for key in ("n", "k", "pattern", "seconds"))))

@@ -39,65 +39,57 @@ COMPILED = ("-compile-", "-reduce-overhead-", "compiled-", "-compiled_")
 TEXT = """# Step times: predicted against measured
 
 Made by `python benchmarks/step_time/check.py` from {num} steps on H200s (torch 2.11) that the rates
-in `src/vramcast/forecast/timing/tables` were not made from: the rows of the accuracy suites that
-`fit.py` leaves out, runs of `tune` and `max-batch`, and the steps of `unseen.py` and `popular.py`,
-whose predictions before they were measured are in [unseen.md](unseen.md), [further.md](further.md)
-and [later.md](later.md), and those of `compiled_steps.py` ([compiled_set.md](compiled_set.md)), but
-two whose optimizer's kernels were recorded (`by_hand.jsonl`). The rates are made by `fit.py` from
-`steps.jsonl.gz`, `kernels.jsonl.gz`,
-`operators.jsonl.gz`, some steps of `popular.py` ([larger.md](larger.md): as committed before) and
-`shapes.jsonl.gz`, 8,324 convolutions and 1,180 products of `shapes.py`.
-[ascribed.md](ascribed.md) says of 20 steps which operator, or the host, made the error. The steps
-of `tune` and `max-batch` were simulated before Python in backward passes was counted.
-[wide.md](wide.md) has all rows of the suite `wide`, made by `suite.py`. `compiled_alone.jsonl` has
-what 21 rows took on an H200, and the parts of their host (profiled.py), `host_pieces.jsonl` what
-400 calls of each kind in `host_pieces.py` took; nothing reads them.
-
-Not quite unseen: two numbers were read off profiles of steps of `unseen.py`, 9 ps for each element
-of a bilinear interpolation with channels last (segformer), and that the reads of a reduction's last
-block take 1.85 times as long where it is not full (convnext, swin, sets, segformer).
+in `src/vramcast/forecast/timing/tables` were not made from: rows of the accuracy suites that
+`fit.py` leaves out, runs of `tune` and `max-batch`, and the sets `unseen`, `further`, `later` and
+`compiled_set`. They are timed with today's rates. [sets/](sets/README.md) has every set of steps
+whose predictions were committed before they were measured, as they were committed.
 
 {summary}
 
 A range is meant to hold 90 % of measured medians. It is high / low wide, at most 1.3 where the GPU
-is busy: of 172 such steps (here and in the mixed sets) no wider range held one more. The GPU is
-busy where it would be busy with a slow host too; else the host may be the slower side, and its
-speed differs between machines: the same step took up to 2.4 times as long in another session on the
-same kind of GPU. `elleci-1.36b` is one model in many settings of `tune`. Its scans are kernels of
-the zoo, 10 times as long as their bytes say: they were recorded at batches of 16 and 32
-(`by_hand.jsonl`), with the other kernels of a step with a batch of 16 (`hybrid_kernels.jsonl.gz`).
-The recurrences of `e10-50m` were recorded too, at batches of 96 and 256, after the last full run of
-`fit.py`: its `fit_memory` made their four entries, the others were not made again. Attention,
-products that are not aligned, copies, and convolutions with one filter for each channel were fitted
-once more, with the kernels of the steps of [newest.md](newest.md) (`newest_kernels.jsonl.gz`);
-batch norm in fp16 with those of one step of [fresh.md](fresh.md), whose other kernels
-(`fresh_kernels.jsonl.gz`) were not used yet. Kernels that torch.compile writes go by their bytes
-and their slow functions at one rate, made from those of six profiled steps (`generated.jsonl`); the
-steps of other compiled rows were timed alone, with kernels from Inductor's cache. Batch norm was
-fitted to 790 recorded ones (`norm_kernels.jsonl.gz`) and those of four steps of
-[recent.md](recent.md) (`recent_kernels.jsonl.gz`), convolutions once more with the 384 of
-`shapes.py settings`. [varied.md](varied.md) and [varied_more.md](varied_more.md) have the newest
-steps that were predicted before they were measured, and [fields.md](fields.md),
-[mixed.md](mixed.md), [mixed_compiled.md](mixed_compiled.md), [mixed_second.md](mixed_second.md),
-[mixed_third.md](mixed_third.md), [mixed_fourth.md](mixed_fourth.md) and
-[mixed_fifth.md](mixed_fifth.md). `refit.py` has made since what pointwise operators that follow
-strides take, reductions of neighbours, cuDNN's recurrent networks, and what 60 operators took
-beside their models (`likeness.py`), from the families of `strides.py` (`families_kernels.jsonl.gz`)
-and the kernels of the steps of mixed.md and mixed_second.md. Made once more with those of
-mixed_third.md and of `rarely.py` (`rarely_kernels.jsonl.gz`), 40 busy steps here were no better
-(kernels off by 4.5 % in the median instead of 4.4 %): these tables are not used. Gradients of
-tables go by `sums.py`, and additions at positions by `likeness.py` with the kernels of `rarely.py`
-too, since these lines know their rows and places; no step here was simulated since. Of the 384
-convolutions of `shapes.py settings`, those in 16 bits were fitted as if in TF32 (mended in
-convolutions.py, not fitted again). No step here was simulated since: what follows strides and
-reductions of neighbours have their old rates here. Additions to places that threads share go by a
-model of their own (`additions.py`): 89 recorded ones that it was not fitted to are off by 8 % in
-the median, 90 % of them by at most 28 %. No step here was simulated since then: those with such
-additions keep their old times. The steps of `steps.jsonl.gz` were simulated again on 2026-11-17: 49
-of 51 call up to 2 % more Python functions than before, a GRU 4 %, the zoo's mamba2 twice as many.
-The host's rates fitted to them (forward 31.4 us instead of 30.8, backward 11.8 instead of 12.8, a
-view 4.0 instead of 3.4) are not better for the steps here, 13.5 % in the median where the host may
-be slower instead of 13.2 %, and are not used.
+is busy. The GPU is busy where it would be busy with a slow host too; else the host may be the
+slower side, and its speed differs between machines: the same step took up to 2.4 times as long in
+another session on the same kind of GPU. `elleci-1.36b` is one model in many settings of `tune`.
+
+Not quite unseen: two numbers were read off profiles of steps of `unseen.py`, 9 ps for each element
+of a bilinear interpolation with channels last (segformer), and that the reads of a reduction's last
+block take 1.85 times as long where it is not full (convnext, swin, sets, segformer). The scans of
+`elleci-1.36b` and the recurrences of `e10-50m` are kernels of the zoo and were recorded, at other
+batches (`by_hand.jsonl`).
+
+## What is where
+
+- `workloads/`: the steps, by set (`sets/sets.toml` names the file). `simulated.py` writes what a
+  step's simulation does, `set_table.py` predicts it, adds what was measured, and makes the tables.
+- `families/`: single operators over many sizes, as workloads. `recording/`: scripts for the GPU;
+  `record.py --step` profiles a workload. `recorded/`: what came of them. `joined.py` pairs recorded
+  kernels with simulated operators.
+- `fit.py` makes the rates from recorded kernels and steps; `refit.py` pointwise operators that
+  follow strides, reductions of neighbours, recurrent networks, and operators by their likeness to
+  recorded ones; `additions.py` and `sums.py` additions to shared places and gradients of tables.
+- `suite.py` compares all rows of a suite ([sets/wide.md](sets/wide.md)).
+
+## What the tables were made from
+
+| tables | from |
+| --- | --- |
+| products, norms, memory | `steps`, `kernels`, `operators`, `larger_kernels`, `shapes` |
+| attention, copies, rows that are not aligned, one filter a channel | `newest_kernels` too |
+| batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
+| convolutions | 8,324 of `shapes`, and 384 of `shapes.py settings` |
+| kernels that torch.compile writes | `generated`: six profiled steps |
+| strides, reductions, likeness, recurrent networks | `families_kernels`, `mixed_kernels`, \
+`mixed_second_kernels` |
+| additions at positions, gradients of tables | `rarely_kernels` too |
+| nothing: kept for checks | `mixed_third_kernels`, `mixed_fifth_kernels`, `compiled_alone`, \
+`host_pieces` |
+
+Tried and not used: likeness with `mixed_third_kernels` and `rarely_kernels` too (kernels of 40 busy
+steps off by 4.5 % in the median instead of 4.4), rates of the host from `steps` as simulated on
+2026-11-17 (13.5 % instead of 13.2 where the host may be slower). Of the 384 convolutions, those in
+16 bits were fitted as if in TF32 (mended in convolutions.py, not fitted again). The steps above
+were simulated before operators told their strides, the places they add to and the rows of their
+tables: these have their old rates here.
 
 ## Every step
 

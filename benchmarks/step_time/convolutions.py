@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from others import tell_errors
 from scipy import linalg
-from steps import read_kernels
+from steps import RECORDED, read_kernels
 
 from vramcast.forecast.timing.convolutions import (
     COMMON,
@@ -33,7 +33,7 @@ from vramcast.forecast.timing.likeness import likeness
 from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import TF32, Convolution, OperatorWork
 
-SHAPES = Path(__file__).parent / "shapes.jsonl.gz"
+SHAPES = RECORDED / "shapes.jsonl.gz"
 H200 = find_gpu("h200")
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise", "volumes")

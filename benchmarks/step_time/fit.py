@@ -26,7 +26,6 @@ import math
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from convolutions import SHAPES, fit_convolutions
@@ -41,7 +40,7 @@ from others import (
     tell_errors,
 )
 from scipy.optimize import least_squares
-from steps import Step, read_kernels, read_steps
+from steps import HERE, Step, read_kernels, read_steps
 
 from vramcast.forecast.timing.convolutions import TABLE as TABLE_OF_CONVOLUTIONS
 from vramcast.forecast.timing.convolutions import is_convolution
@@ -69,7 +68,6 @@ from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, TF32, OperatorWork, Works
 
-HERE = Path(__file__).parent
 HOST_NAME = "the H200 machines that were measured"
 # What `vramcast calibrate --host` found beside an H200 on 2026-11-16.
 HOST_STEP_SECONDS = 1.66e-3

@@ -6,18 +6,18 @@ Used by fit.py.
 from __future__ import annotations
 
 import json
-from pathlib import Path
+
+from steps import RECORDED
 
 from vramcast.tracing.work import STRIDED, OperatorWork
 
-HERE = Path(__file__).parent
 BF16 = 15
 
 
 def recorded_unaligned() -> list[tuple[OperatorWork, float, int]]:
     """Products whose rows do not begin at multiples of 16 bytes."""
     products = []
-    for line in (HERE / "unaligned.jsonl").read_text().splitlines():
+    for line in (RECORDED / "unaligned.jsonl").read_text().splitlines():
         row = json.loads(line)
         tokens, width, words = row["tokens"], row["width"], row["words"]
         m, k, n = {

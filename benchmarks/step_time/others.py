@@ -6,11 +6,11 @@ import json
 import math
 from collections import defaultdict
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
+from steps import RECORDED
 
 from vramcast.forecast.timing.kernels import (
     RECURRENT,
@@ -34,7 +34,6 @@ FEWEST = 20
 SHORTEST = 5e-6  # less is a kernel that the profiler lost
 LARGE_COPY = 1 << 18
 PRODUCT, COPIED = (8192, 14336, 4096), 1 << 28  # of sustained.py
-HERE = Path(__file__).parent
 Kernels = list[tuple[OperatorWork, float, int]]
 
 
@@ -139,7 +138,7 @@ def fit_copies() -> tuple[dict[str, list[float]], dict[str, float]]:
         for way in ("to", "from")
         for kind, more in (("pinned", " non_blocking"), ("pageable", ""))
     }
-    lines = list(map(json.loads, (HERE / "copies.jsonl").read_text().splitlines()))
+    lines = list(map(json.loads, (RECORDED / "copies.jsonl").read_text().splitlines()))
     rates, errors = {}, defaultdict(list)
     for name, recorded in names.items():
         chosen = [(c["num_bytes"], c["seconds"]) for c in lines if c.get("name") == recorded]
@@ -163,7 +162,7 @@ def fit_power() -> Power:
     An operation of attention took 9 % more than one of products, of convolutions 7 % less: two
     sessions differ as much, and all have one number.
     """
-    lines = list(map(json.loads, (HERE / "sustained.jsonl").read_text().splitlines()))
+    lines = list(map(json.loads, (RECORDED / "sustained.jsonl").read_text().splitlines()))
     whole = {line["load"]: line for line in lines if "bursts" in line}
     _, idle = np.polyfit(*zip(*_parts(lines, "product"), strict=True), 1)
     copied = 2.0 * 4 * COPIED / np.median(whole["copy"]["bursts"])

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 from vramcast.tracing.work import STRIDED, OperatorWork
 
 HERE = Path(__file__).parent
+RECORDED = HERE / "recorded"
+SETS = HERE / "sets"  # steps that were predicted, then measured
 
 
 class Step(NamedTuple):
@@ -44,7 +46,8 @@ def with_samples(work: OperatorWork) -> OperatorWork:
 def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
     """Each with its median seconds, and how often it was seen."""
     kernels = []
-    with gzip.open(HERE / name, "rt") if name.endswith(".gz") else open(HERE / name) as file:
+    path = RECORDED / name
+    with gzip.open(path, "rt") if name.endswith(".gz") else open(path) as file:
         for line in file:
             operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
             work = OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access)
@@ -61,7 +64,7 @@ def works_of(record: dict[str, Any]) -> list[OperatorWork]:
 def read_steps(name: str) -> list[Step]:
     """A line of the file has its operators once, and the order in which they are called."""
     steps = []
-    with gzip.open(HERE / name, "rt") as file:
+    with gzip.open(RECORDED / name, "rt") as file:
         for record in map(json.loads, file):
             medians = {
                 session: statistics.median(seconds)

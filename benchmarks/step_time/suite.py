@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from check import Compared, compare, every, line, table
-from steps import HERE, Step, works_of
+from steps import HERE, RECORDED, SETS, Step, works_of
 
 from vramcast.forecast.timing.rates import shipped
 from vramcast.suites.catalogue import SUITES
@@ -61,7 +61,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def simulate(suite: str, names: list[str]) -> None:
-    path = HERE / f"{suite}.jsonl.gz"
+    path = RECORDED / f"{suite}.jsonl.gz"
     entries, timed = read(path), measured_seconds(suite)
     for name in names or [row.name for row in SUITES[suite] if row.name in timed and not row.line]:
         if entry := _simulated(name):
@@ -88,7 +88,7 @@ def compared_rows(suite: str) -> list[Compared]:
     timed, used = measured_seconds(suite), set(shipped().calibrated_on)
     steps = [
         Step(name, {suite: timed[name]}, works_of(entry), entry["num_python_calls"])
-        for name, entry in read(HERE / f"{suite}.jsonl.gz").items()
+        for name, entry in read(RECORDED / f"{suite}.jsonl.gz").items()
         if name in timed and name not in used
     ]
     return [compare(step) for step in steps]
@@ -116,7 +116,7 @@ def main() -> None:
     if options.simulate:
         simulate(options.suite, options.rows)
     compared = compared_rows(options.suite)
-    entries = read(HERE / f"{options.suite}.jsonl.gz").values()
+    entries = read(RECORDED / f"{options.suite}.jsonl.gz").values()
     text = TEXT.format(
         suite=options.suite,
         num=len(compared),
@@ -124,7 +124,7 @@ def main() -> None:
         summary=summary(compared),
         rows=every(compared),
     )
-    (HERE / f"{options.suite}.md").write_text(text)
+    (SETS / f"{options.suite}.md").write_text(text)
     print(summary(compared))
 
 

@@ -84,7 +84,7 @@ def test_rows_that_are_not_aligned_cost_a_slower_kernel() -> None:
     )
 
 
-RECORDED = Path(__file__).parents[2] / "benchmarks" / "step_time" / "unaligned.jsonl"
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "step_time" / "recorded" / "unaligned.jsonl"
 
 
 @pytest.mark.parametrize("words", [30522, 50257, 50260])

@@ -1,5 +1,5 @@
 """Pointwise operators that follow strides, reductions of neighbours, and kernels that are like
-recorded ones: against what an H200 took (benchmarks/step_time/families_kernels.jsonl.gz)."""
+recorded ones: against what an H200 took (families_kernels.jsonl.gz in benchmarks/step_time)."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_short_rows_are_summed_by_as_many_blocks_as_torch_takes() -> None:
     rounds, reads, shares = rounds_and_reads(20, 20, 1 << 24, 132)
     assert (reads, shares) == (1, 1)
     assert rounds == pytest.approx((1 << 24) / 32 / (132 * 4), rel=0.01)
-    # in a step of benchmarks/step_time/fields.py, which no rate was made from
+    # in a step of benchmarks/step_time/workloads/fields.py, which no rate was made from
     work = OperatorWork("aten::sum", FP32, 0.0, 21 * 4.0 * (1 << 23), (0, 20, 20, 1 << 23), 0, 3)
     assert modelled_time(work, H200, shipped()).seconds == pytest.approx(1.18e-3, rel=0.25)
 

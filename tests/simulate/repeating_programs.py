@@ -246,7 +246,7 @@ def _num_calls_in(run: Callable[[], object]) -> int:
 
 
 def python_of_torch_cuda_counts_as_on_a_gpu() -> None:
-    """24 or 25 for each on an H200 (benchmarks/step_time/host_pieces.jsonl: synchronized)."""
+    """24 or 25 for each on an H200 (host_pieces.jsonl in benchmarks/step_time)."""
     again = lambda: [torch.cuda.synchronize() for _ in range(10)]  # noqa: E731
     assert 200 <= _num_calls_in(again) <= 270
 

@@ -1,4 +1,5 @@
-"""Seconds of additions to places that threads share, made from benchmarks/step_time/atomics.jsonl.
+"""Seconds of additions to places that threads share, fitted to recorded ones.
+They are in benchmarks/step_time/recorded/atomics.jsonl.
 
 A warp's to a sector of 32 bytes take as many passes as one of its places has.
 """
