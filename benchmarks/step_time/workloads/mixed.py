@@ -14,10 +14,9 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from popular import FUSED, decoder, of_transformers
+from models import FUSED, LAST, decoder, of_timm, of_transformers
 from torch import nn
 from unseen import BF16, Step, training
-from varied import LAST, of_timm
 
 
 def larger_pictures(batch: int, size: int, *, width: int = 128, blocks: int = 16) -> Step:

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mixed import compiled_text
-from popular import decoder, of_transformers
+from models import LAST, PLAIN, decoder, of_timm, of_transformers, speech_to_letters
 from torch import nn
 from unseen import BF16, Step, training
-from varied import LAST, PLAIN, of_timm
 
 FIELDS = (400_000, 250_000, 150_000, 90_000, 40_000, 20_000, 10_000, *[2_000] * 12, *[100] * 20)
 
@@ -66,16 +65,6 @@ def joint(batch: int, size: int, words: int) -> Step:
         return F.mse_loss(found.float(), noise - x)
 
     return training(model, loss)
-
-
-def hubert(batch: int, seconds: int) -> Step:
-    from transformers import HubertConfig, HubertForCTC
-
-    config = HubertConfig(vocab_size=64, layerdrop=0.0, mask_time_prob=0.0)
-    model = HubertForCTC(config).cuda()
-    x = torch.randn(batch, 16_000 * seconds, device="cuda")
-    labels = torch.randint(1, 64, (batch, 80), device="cuda")
-    return training(model, lambda: model(x, labels=labels).loss)
 
 
 class Separated(nn.Module):
@@ -354,7 +343,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "modernbert": lambda: of_transformers("ModernBertForMaskedLM", MODERN, 32, 512),
     "preferences": lambda: preferences(16, 1024),
     "joint": lambda: joint(36, 64, 128),
-    "hubert": lambda: hubert(24, 10),
+    "hubert": lambda: speech_to_letters(24, 10, 64),
     "speakers": lambda: speakers(8, 32_000),
     "sage": lambda: sage(60_000, 12),
     "clicks": lambda: clicks(32_768, FIELDS),

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from mixed import compiled_text, compiled_timm
-from popular import FUSED, decoder, of_transformers
+from models import FUSED, LAST, PLAIN, decoder, of_timm, of_transformers
 from torch import nn
 from unseen import Step, training
-from varied import LAST, PLAIN, of_timm
 
 
 class Mixture(nn.Module):

@@ -10,10 +10,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from popular import FUSED, decoder, of_transformers
+from models import FUSED, LAST, PLAIN, decoder, of_timm, of_transformers
 from torch import nn
 from unseen import Step, training
-from varied import LAST, PLAIN, of_timm
 
 
 class Residual(nn.Module):

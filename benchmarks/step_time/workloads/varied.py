@@ -9,22 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 import torch.nn.functional as F
-from popular import FUSED, decoder, of_transformers, vision
+from models import FUSED, LAST, PLAIN, decoder, of_timm, of_transformers, speech_to_letters, vision
 from torch import nn
-from unseen import BF16, Step, classified, training
+from unseen import BF16, Step, training
 
-LAST, PLAIN = {"last": True}, {"autocast": False}
 SMALL = {"hidden_size": 512, "num_hidden_layers": 16, "num_attention_heads": 8}
-
-
-def of_timm(name: str, batch: int, size: int = 224, **more: Any) -> Step:
-    import timm
-
-    return classified(timm.create_model(name), batch, size, **more)
 
 
 def masks(
@@ -192,17 +184,6 @@ def tables(batch: int, columns: int, *, width: int = 192, layers: int = 4) -> St
     return training(model, loss)
 
 
-def sounds(batch: int, seconds: int) -> Step:
-    """Speech to letters: convolutions of sound, then a transformer."""
-    from transformers import HubertConfig, HubertForCTC
-
-    config = HubertConfig(layerdrop=0.0, mask_time_prob=0.0, vocab_size=32)
-    model = HubertForCTC(config).cuda()
-    x = torch.randn(batch, 16_000 * seconds, device="cuda")
-    labels = torch.randint(1, 32, (batch, 80), device="cuda")
-    return training(model, lambda: model(x, labels=labels).loss)
-
-
 def diffusion_transformer(batch: int) -> Step:
     from diffusers import DiTTransformer2DModel
 
@@ -285,7 +266,7 @@ SETS: dict[str, dict[str, Callable[[], Step]]] = {
         "cohere": lambda: of_transformers(
             "CohereForCausalLM", decoder(1024, 4096, 12, 16, 4, 64_000), 8, 2048, FUSED
         ),
-        "sounds": lambda: sounds(12, 12),
+        "sounds": lambda: speech_to_letters(12, 12, 32),
         "diffusion_transformer": lambda: diffusion_transformer(64),
         "autoencoder": lambda: autoencoder(8, 192),
         "ratings": lambda: ratings(32_768),
