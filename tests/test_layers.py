@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import io
+import tokenize
 from collections.abc import Iterable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -64,14 +66,15 @@ ZOO_WITHOUT_TORCH = (
     "known.tasks",
 )
 MOST_LINES = 400
-# The goal was 95,000; the simulated GPU has since learnt to meet any program, vramcast to take
-# launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, and to ask
-# cuDNN and Triton's compiler, to time kernels by rows, channels and groups, not to run again what
-# an evaluation repeats, to draw the random numbers of a GPU, to take what cuSOLVER takes, to
-# stand in for flash-attn 3, to take what rarer operators take beside their results, to time
-# kernels by recorded ones that are like them, and to compute what decides sizes.
+# Words of code: comments and docstrings are not counted, so that nobody cuts them to a riddle.
+# The goal was 95,000 with them. The simulated GPU has since learnt to meet any program, vramcast to
+# take launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, to ask
+# cuDNN and Triton's compiler, to time kernels by rows, channels and groups and by recorded ones
+# that are like them, not to run again what an evaluation repeats, to draw the random numbers of a
+# GPU, to stand in for flash-attn 3, and to compute what decides sizes.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 196_450
+MOST_WORDS = 153_600
+WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 
 
@@ -220,5 +223,24 @@ def test_no_file_is_too_long_to_read_in_one_go() -> None:
     assert {name: length for name, length in lengths.items() if length > MOST_LINES} == {}
 
 
+def num_words_of_code(source: str) -> int:
+    lines = dict(enumerate(source.splitlines(), 1))
+    for node in ast.walk(ast.parse(source)):
+        has_docstring = isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node) is not None
+        if has_docstring:
+            first = node.body[0]
+            lines |= dict.fromkeys(range(first.lineno, first.end_lineno + 1), "")
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row] = lines[row][:column]
+    return sum(len(line.split()) for line in lines.values())
+
+
+def test_comments_and_docstrings_are_not_counted() -> None:
+    source = '''"""What it is."""\n\ndef f() -> int:\n    """Why."""\n    return 1  # so\n'''
+    assert num_words_of_code(source) == len(["def", "f()", "->", "int:", "return", "1"])
+
+
 def test_the_whole_stays_small_enough_to_read() -> None:
-    assert sum(len(MODULES[name].read_text().split()) for name in OURS) <= MOST_WORDS
+    assert sum(num_words_of_code(MODULES[name].read_text()) for name in OURS) <= MOST_WORDS
