@@ -1,11 +1,12 @@
 """Records convolutions and products of many shapes on a GPU: seconds of their kernels alone.
 
-    python benchmarks/step_time/recording/shapes.py OUT.jsonl SECONDS [segmentation|settings]
+    python benchmarks/step_time/recording/shapes.py OUT.jsonl SECONDS [segmentation|settings|seldom]
 
 It takes shapes in a random order until the seconds are over, or only those of groups and of
-segmentation, or layers of networks in the settings that fewer of them have: channels last, fp16,
-fp32 without TF32. A line has everything that was called
-and, for each direction, the median seconds of its kernels. shapes_joined.py makes lines for fit.py.
+segmentation, or layers of networks in the settings that fewer of them have (channels last, fp16,
+fp32 without TF32), or kinds of layers that fewer networks have. A line has everything that was
+called and, for each direction, the median seconds of its kernels: of each (`seconds`), and less
+where some ran side by side (`spans`).
 """
 
 from __future__ import annotations
@@ -149,6 +150,119 @@ def _plain(
     }
 
 
+def of_any_precision(draw: random.Random, case: Case) -> Case:
+    """fp32 without TF32 is slow and less common."""
+    kinds = ("bf16", "fp16", "fp32", "plain fp32")
+    dtype = draw.choices(kinds, (4, 2, 3, 1))[0]
+    last = draw.random() < 0.4 and len(case["x"]) > 2
+    return case | {"dtype": dtype.split()[-1], "last": last, "tf32": dtype != "plain fp32"}
+
+
+def of_large_volumes(draw: random.Random) -> Case:
+    """Of medical pictures and films: filters of 5 x 5 x 5 too, strides, few channels."""
+    inside, outside = (draw.choice((1, 4, 16, 16, 24, 32, 32, 48, 64, 96, 128)) for _ in range(2))
+    outside = draw.choice((inside, inside, outside))
+    size = draw.choice((8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128))
+    side, stride = draw.choice(((5, 1), (5, 1), (3, 1), (3, 1), (3, 2), (1, 1), (1, 2), (2, 2)))
+    case = _plain(draw, (inside, *[size] * 3), (outside, inside, *[side] * 3), stride, side // 2, 1)
+    if side == 2:
+        case["padding"] = [0] * 3
+    return of_any_precision(draw, case) | {"batch": draw.choice((1, 2, 2, 4, 4, 8, 16, 32))}
+
+
+def of_latent_films(draw: random.Random) -> Case:
+    """Of autoencoders of films: wide, with filters of 3 x 3 x 3 over few frames."""
+    inside = draw.choice((96, 128, 192, 256, 384, 512))
+    outside, depth = draw.choice((inside, inside, 2 * inside)), draw.choice((3, 5, 7, 9, 17))
+    size = draw.choice((16, 32, 32, 64, 128))
+    kernel = draw.choice(((3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1), (1, 1, 1)))
+    padding = [n // 2 for n in kernel]
+    case = _plain(draw, (inside, depth, size, size), (outside, inside, *kernel), 1, padding, 1)
+    return of_any_precision(draw, case) | {"batch": draw.choice((1, 1, 2, 4))}
+
+
+def of_speech(draw: random.Random) -> Case:
+    """Long filters in groups as of_positions has them, in all precisions and with other numbers of
+    groups, and a filter for each channel of a sequence."""
+    if draw.random() < 0.4:
+        width, length = draw.choice((256, 384, 512, 768, 1024, 1536)), draw.choice((100, 249, 500))
+        length, kernel = draw.choice((length, 1000, 2048, 4096)), draw.choice((3, 4, 7, 9, 15, 31))
+        dilation = draw.choice((1, 1, 1, 2, 8)) if kernel < 9 else 1
+        pad = dilation * (kernel // 2)
+        case = _plain(draw, (width, length), (width, 1, kernel), 1, pad, dilation)
+        case["groups"] = width
+    else:
+        groups, kernel = draw.choice(((16, 128), (16, 128), (16, 128), (16, 95), (8, 31), (4, 41)))
+        channels = draw.choice((16, 32, 48, 48, 64, 64, 80))
+        length = draw.choice((49, 99, 149, 249, 499, 749, 1499))
+        case = _plain(
+            draw, (groups * channels, length), (groups * channels, channels, kernel), 1, 0, 1
+        )
+        case |= {"groups": groups, "padding": [kernel // 2]}
+    return of_any_precision(draw, case) | {"batch": draw.choice((1, 2, 4, 8, 16, 24, 32, 64))}
+
+
+def of_waves(draw: random.Random) -> Case:
+    """Of vocoders and codecs: dilated, and transposed to longer sounds."""
+    width = draw.choice((16, 32, 64, 128, 256, 512))
+    length = draw.choice((256, 1024, 2048, 8192, 16_384, 32_768))
+    batch = draw.choice((4, 8, 16, 32))
+    if draw.random() < 0.35:
+        stride = draw.choice((2, 2, 4, 5, 8))
+        kernel = 2 * stride
+        case = _plain(draw, (width, length), (width, max(8, width // 2), kernel), stride, 0, 1)
+        case |= {"transposed": True, "padding": [(kernel - stride) // 2]}
+    else:
+        kernel, dilation = draw.choice((3, 3, 5, 7, 11)), draw.choice((1, 1, 3, 5, 9, 27))
+        pad = dilation * (kernel // 2)
+        case = _plain(draw, (width, length), (width, width, kernel), 1, pad, dilation)
+    return of_any_precision(draw, case) | {"batch": batch}
+
+
+def of_channels(draw: random.Random) -> Case:
+    """A filter for each channel, of networks with large ones."""
+    width = draw.choice((48, 64, 96, 128, 160, 192, 256, 320, 384, 512, 640, 768, 1024, 1536))
+    size, kernel = draw.choice((7, 8, 14, 16, 28, 32, 56, 64, 112)), draw.choice((3, 5, 7, 7, 9))
+    kernel = draw.choice((kernel, kernel, kernel, 11, 13, 31))
+    stride, dilation = draw.choice((1, 1, 1, 1, 2)), draw.choice((1, 1, 1, 1, 1, 2, 3))
+    pad = dilation * (kernel // 2)
+    case = _plain(draw, (width, size, size), (width, 1, kernel, kernel), stride, pad, dilation)
+    case = of_any_precision(draw, case) | {"groups": width}
+    return case | {"batch": draw.choice((8, 16, 32, 64, 96, 128, 256))}
+
+
+def of_samples(draw: random.Random) -> Case:
+    """A group for each sample, as where each has filters of its own."""
+    samples, width = draw.choice((4, 8, 16, 32)), draw.choice((32, 64, 128, 256, 512))
+    size, kernel = draw.choice((4, 8, 16, 32, 64, 128)), draw.choice((1, 3, 3, 3))
+    outside = draw.choice((width, width, 3 if kernel == 1 else width // 2))
+    sizes = (samples * outside, width, kernel, kernel)
+    case = _plain(draw, (samples * width, size, size), sizes, 1, kernel // 2, 1)
+    return of_any_precision(draw, case) | {"groups": samples, "batch": 1}
+
+
+def of_enlarging(draw: random.Random) -> Case:
+    """Transposed, of pictures and volumes."""
+    dims, inside = draw.choice((2, 2, 3)), draw.choice((16, 32, 64, 128, 256, 512))
+    outside = draw.choice((inside // 2, inside, 3))
+    size = draw.choice((4, 8, 16, 28, 32, 56, 64, 128) if dims == 2 else (4, 8, 12, 16, 24, 32, 48))
+    kernel, stride, pad = draw.choice(((2, 2, 0), (2, 2, 0), (4, 2, 1), (3, 2, 1), (4, 4, 0)))
+    sizes = (inside, outside, *[kernel] * dims)
+    case = _plain(draw, (inside, *[size] * dims), sizes, stride, pad, 1)
+    case |= {"transposed": True, "output_padding": [int(kernel == 3)] * dims}
+    batches = (4, 8, 16, 32, 64, 128) if dims == 2 else (1, 2, 4, 8)
+    return of_any_precision(draw, case) | {"batch": draw.choice(batches)}
+
+
+def of_any_groups(draw: random.Random) -> Case:
+    """As of_groups, in fp32 and in fp16 too."""
+    return of_any_precision(draw, of_groups(draw))
+
+
+def of_any_dilation(draw: random.Random) -> Case:
+    return of_any_precision(draw, draw.choice((of_segmentation, of_dilations))(draw))
+
+
 def products(draw: random.Random) -> Case:
     rows = draw.choice((512, 2048, 4096, 8192, 12_288, 16_384, 32_768, 49_152, 98_304, 196_608))
     sizes = (256, 512, 768, 1024, 1536, 2048, 2560, 3072, 4096, 5632, 8192, 11_008, 16_384, 32_128)
@@ -228,27 +342,41 @@ def recorded(cases: list[Case]) -> Iterator[Case]:
                         call()
         if HAS_GPU:
             torch.cuda.synchronize()
-    found = seconds_of(list(recording.profiler.kineto_results.events()))
+    sums, spans = seconds_of(list(recording.profiler.kineto_results.events()))
     for number, (case, _) in enumerate(ready):
-        parts = {d: found.get(f"case {number} {d}", []) for d in DIRECTIONS}
-        yield case | {"seconds": {d: statistics.median(s or [0.0]) for d, s in parts.items()}}
+        for what, found in (("seconds", sums), ("spans", spans)):
+            parts = {d: found.get(f"case {number} {d}", []) for d in DIRECTIONS}
+            case |= {what: {d: statistics.median(s or [0.0]) for d, s in parts.items()}}
+        yield case
 
 
-def seconds_of(events: list[Any]) -> dict[str, list[float]]:
-    """Of the kernels that were launched in a part, by its name."""
+def span_of(kernels: list[tuple[int, int]]) -> float:
+    """In which any of them ran."""
+    found, until = 0, 0
+    for start, end in sorted(kernels):
+        found += max(0, end - max(start, until))
+        until = max(until, end)
+    return found * 1e-9
+
+
+def seconds_of(events: list[Any]) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Of the kernels that were launched in a part, by its name: their sum, and their span."""
     on_host = [e for e in events if e.device_type() == DeviceType.CPU]
     on_gpu = [e for e in events if e.device_type() != DeviceType.CPU and not e.is_user_annotation()]
     launches = {e.correlation_id(): e.start_ns() for e in on_host if e.name().startswith("cu")}
     parts = sorted((e.start_ns(), e.name()) for e in on_host if e.name().startswith("case "))
-    starts, sums = [start for start, _ in parts], [0.0] * len(parts)
+    starts = [start for start, _ in parts]
+    kernels: list[list[tuple[int, int]]] = [[] for _ in parts]
     for event in on_gpu:
         at = launches.get(event.correlation_id())
         if at is not None:
-            sums[bisect.bisect_right(starts, at) - 1] += event.duration_ns() * 1e-9
-    found: dict[str, list[float]] = {}
-    for (_, name), seconds in zip(parts, sums):
-        found.setdefault(name, []).append(seconds)
-    return found
+            kernels[bisect.bisect_right(starts, at) - 1].append((event.start_ns(), event.end_ns()))
+    sums: dict[str, list[float]] = defaultdict(list)
+    spans: dict[str, list[float]] = defaultdict(list)
+    for (_, name), own in zip(parts, kernels):
+        sums[name].append(sum(end - start for start, end in own) * 1e-9)
+        spans[name].append(span_of(own))
+    return sums, spans
 
 
 FAMILIES = (of_networks, of_sound, of_volumes, of_dilations, of_positions, products)
@@ -256,6 +384,13 @@ SHARES = (12, 2, 3, 2, 1, 3)
 CHOSEN = {
     "segmentation": ((of_groups, of_segmentation), (3, 2)),
     "settings": ((of_settings, of_groups, of_segmentation), (8, 2, 1)),
+    "seldom": (
+        (
+            *(of_large_volumes, of_latent_films, of_speech, of_waves, of_channels, of_samples),
+            *(of_enlarging, of_any_groups, of_any_dilation, of_settings),
+        ),
+        (6, 2, 5, 5, 6, 2, 3, 3, 2, 4),
+    ),
 }
 
 
