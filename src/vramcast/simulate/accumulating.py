@@ -1,7 +1,7 @@
 """A workload whose step accumulates gradients: forward and backward twice, then one update.
 
-Every further pass takes the memory and time of the second: two passes and the plain step's time
-tell those of any number.
+Every further pass takes as much memory and time as the second. So two passes and the time of the
+plain step are enough to compute any number of passes.
 
 On the first pass an optimizer's `step` does nothing, and `zero_grad` clears only gradients that an
 update has used. Not covered: workloads that set gradients to None by hand.
@@ -18,7 +18,7 @@ PASSES = 2
 
 @dataclass
 class _Gate:
-    """What optimizers may do now. By default everything."""
+    """Whether optimizers may update now. By default they may."""
 
     open: bool = True  # `step` updates
     used: bool = True  # an update has used the gradients, so `zero_grad` clears them
@@ -52,7 +52,7 @@ def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def _gates_on_new_optimizers() -> Iterator[None]:
-    """Classes of optimizers made meanwhile ask the gate."""
+    """Optimizers that are made in this block ask the gate before they update or clear gradients."""
     import torch
 
     real = torch.optim.Optimizer.__init__
@@ -72,7 +72,7 @@ def _gates_on_new_optimizers() -> Iterator[None]:
 
 
 def _put_gate(kind: type, name: str) -> None:
-    """On the method `step` or `zero_grad`, once."""
+    """Wraps the method `step` or `zero_grad` of this class, once."""
     owner = next(k for k in kind.__mro__ if name in vars(k))
     real = vars(owner)[name]
     if getattr(real, "gated", False):

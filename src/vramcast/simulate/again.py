@@ -18,13 +18,14 @@ BOUNDS = "peak_reserved_bytes_low", "peak_reserved_bytes_high"
 NCCL = "when NCCL's process group lets tensors go"
 BOXES = "how many boxes a detector proposes where they are wanted"
 FASTEST = "which kernels are the fastest (cudnn.benchmark)"
-# What is kept adds up where steps are shorter than the time between two looks.
+# Kept tensors pile up over several steps where a step is shorter than the time between two looks of
+# NCCL's watchdog.
 MORE_STEPS = 2
 DRAWS = 10
 
 
 def as_eager(job: Job) -> dict[str, Any]:
-    """What the step takes without torch.compile. It may not run without, which is no fault."""
+    """The peak and the step time without torch.compile. Empty where the step fails without it."""
     from vramcast.simulate.patches import torch_compile
 
     with contextlib.suppress(WorkloadError), torch_compile.switched_off(job.session.gpu):
@@ -37,8 +38,8 @@ def as_eager(job: Job) -> dict[str, Any]:
 
 
 def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where NCCL's process group keeps tensors as briefly, or as long, as it may; it
-    fits where it does in any case."""
+    """The prediction with the lowest and the highest peak: NCCL's process group lets tensors go as
+    soon, or as late, as it may. It fits only if it fits in each case."""
     kept, peaks = job.session.gpu.kept_by_nccl, [found[name] for name in BOUNDS]
     options = {} if "line" in job.request else {"steps": STEPS + MORE_STEPS}
     try:
@@ -54,8 +55,9 @@ def with_bounds(job: Job, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_other_kernels(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where every convolution's fastest kernel takes the least memory of those that
-    cuDNN tries, the most, or any: gaps of many sizes may take more than either."""
+    """The prediction with the lowest and the highest peak over choices of each convolution's
+    fastest kernel: the one with the smallest workspace, the largest, and random ones. Workspaces of
+    mixed sizes may fragment memory more than either extreme."""
     gpu, peaks = job.session.gpu, [found[name] for name in BOUNDS]
     choices: list[Callable[[Sequence[int]], int]] = [min, max, *map(_drawn, range(DRAWS))]
     try:
@@ -68,7 +70,7 @@ def with_other_kernels(job: Job, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_more_boxes(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """What it takes where a detector has learned to propose boxes that are wanted."""
+    """The prediction with the peak of a trained detector, which proposes more boxes that match."""
     reads, peaks = job.session.gpu.reads, [found[name] for name in BOUNDS]
     reads.overlaps = MANY_OVERLAPS
     try:
@@ -80,7 +82,7 @@ def with_more_boxes(job: Job, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(number: int) -> Callable[[Sequence[int]], int]:
-    """Chooses one, the same of the same ones."""
+    """A function that chooses at random, but always the same of the same list."""
     return lambda tried: Random(f"{number} {tried}").choice(tried)
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from linecache import getline
 from types import CodeType, FrameType
 
-MAX_INSTRUCTIONS = 60  # of a branch that are looked at
+MAX_INSTRUCTIONS = 60  # as many of a branch are read at most
 CALLS = ("CALL", "PRECALL", "CACHE", "TO_BOOL", "NOP")
 STORES = ("STORE_", "POP_TOP", "RETURN_")
 ENDING = ("exit", "_exit", "fail", "_fail")  # functions that never return
@@ -18,19 +18,20 @@ ENDING = ("exit", "_exit", "fail", "_fail")  # functions that never return
 
 @cache
 def _instructions(code: CodeType) -> tuple[list[dis.Instruction], dict[int, int]]:
-    """And the index of each by its offset."""
+    """The instructions of a function, and the index of each by its offset."""
     found = list(dis.get_instructions(code))
     return found, {instruction.offset: index for index, instruction in enumerate(found)}
 
 
 def _running(frame: FrameType) -> int:
-    """The index of the instruction that is running; the offset may be of one of its caches."""
+    """The index of the instruction that is running. `f_lasti` may point at one of its caches."""
     offsets = list(_instructions(frame.f_code)[1])
     return bisect_right(offsets, frame.f_lasti) - 1
 
 
 def _next_instructions(frame: FrameType) -> Iterator[tuple[CodeType, int]]:
-    """From the one that is running on, also in the callers that the value is returned to."""
+    """The instructions from the running one on. Where the function returns the value, its caller's
+    instructions follow."""
     current: FrameType | None = frame
     skip = 0
     while current is not None and current.f_lasti >= 0:
@@ -43,7 +44,8 @@ def _next_instructions(frame: FrameType) -> Iterator[tuple[CodeType, int]]:
 
 
 def answer_that_does_not_raise(frame: FrameType) -> bool | None:
-    """Of a condition that this frame is reading now; None where neither or both answers raise."""
+    """The answer to the condition that this frame reads now with which the program does not raise.
+    None where neither or both answers raise."""
     answer = True
     for code, index in _next_instructions(frame):
         instruction = _instructions(code)[0][index]
@@ -62,7 +64,8 @@ def answer_that_does_not_raise(frame: FrameType) -> bool | None:
 
 
 def answer_that_goes_on(frame: FrameType) -> bool | None:
-    """Of an `if` that this frame is reading: not to leave the loop or the function, else True."""
+    """The answer to the `if` that this frame reads now with which it stays in the loop or function.
+    None where the line is no `if`."""
     line, following = (getline(frame.f_code.co_filename, frame.f_lineno + n) for n in (0, 1))
     if not line.lstrip().startswith("if "):
         return None
@@ -70,7 +73,7 @@ def answer_that_goes_on(frame: FrameType) -> bool | None:
 
 
 def _raises(code: CodeType, index: int, most_decisions: int = 3) -> bool:
-    """Whether the code from here on raises or exits before it returns, whatever it decides."""
+    """Whether the code from here on raises or exits before it returns, on every path."""
     found, index_at = _instructions(code)
     for _ in range(MAX_INSTRUCTIONS):
         if index >= len(found):
@@ -104,7 +107,8 @@ def is_compared(frame: FrameType) -> bool:
 
 
 def is_in_while_loop(frame: FrameType) -> bool:
-    """Whether the innermost loop around the running instruction is a `while`, also of callers."""
+    """Whether the innermost loop around the running instruction is a `while`. Where the function
+    has no loop, its callers are looked at."""
     current: FrameType | None = frame
     while current is not None:
         found, index_at = _instructions(current.f_code)

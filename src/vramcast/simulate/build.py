@@ -24,10 +24,10 @@ from vramcast.simulate.cudnn.files import installed
 from vramcast.simulate.libraries import torch_folder, torch_version
 
 SOURCES = Path(__file__).parent / "native"
-# without contraction: sums of times come out as Python's
+# without fused multiply-add, so that sums of times are the same as Python's
 OPTIONS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++20", "-w")
 CUBLAS_SUBSTITUTE = SOURCES / "cublas_substitute.c"
-# half a minute is usual
+# it usually takes half a minute
 COMPILE_SECONDS = 1800.0
 
 
@@ -68,7 +68,7 @@ def build() -> Path:
 
 
 def cublas_substitute(name: str) -> Path:
-    """A library that stands for cuBLAS, by the name under which it is looked for."""
+    """Builds a library that stands in for cuBLAS, under the name by which cuDNN looks for it."""
     digest = hashlib.sha256(CUBLAS_SUBSTITUTE.read_bytes()).hexdigest()[:16]
     path = cache_folder() / f"{name}-{digest}.so"
     return _built(path, "compile_cublas_substitute", name)
@@ -102,7 +102,8 @@ def _built(path: Path, task: str, *options: str) -> Path:
 
 @contextmanager
 def _new_folder(parent: Path) -> Iterator[Path]:
-    """Locked while it is in use: where a process was killed, the next one removes it."""
+    """A new folder, locked while it is in use: if this process is killed, the next one sees that it
+    is not locked and removes it."""
     folder = parent / unfinished_name()
     folder.mkdir()
     descriptor = os.open(folder, os.O_RDONLY)

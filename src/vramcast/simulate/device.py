@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-STEP = 0  # as an event: a step begins
+STEP = 0  # the event that a step begins
 
 
 class Allocation(ctypes.Structure):
@@ -87,7 +87,7 @@ def _declare(library: ctypes.CDLL) -> None:
 
 
 def _load() -> ctypes.CDLL:
-    """Before torch starts."""
+    """Loads the compiled device. This must happen before torch is imported."""
     if "torch" in sys.modules:
         raise RuntimeError("the simulated device must be loaded before torch is imported")
     libraries.wait()
@@ -112,8 +112,8 @@ class Device:
         stream_classes.install(library)
 
     def watch_progress(self, num_finished: Callable[[int], int]) -> None:
-        """`num_finished` tells how many launches the GPU would have finished by now; before that
-        the host waits for the given number."""
+        """`num_finished(n)` waits, in predicted time, until the GPU has finished `n` launches. It
+        returns how many it has finished then."""
         # must live as long as C++ has the pointer to it
         self._finished = FINISHED_CALLBACK(num_finished)
         self.library.vramcast_set_finished_callback(self._finished)
@@ -131,14 +131,15 @@ class Device:
             self.library.vramcast_enable(False)
 
     def tell_running(self, modules: list[Any]) -> None:
-        """The modules that run in this thread, now and later."""
+        """Gives C++ the list of the modules that run in this thread, now and later."""
         self._with_lock.vramcast_set_running_modules(ctypes.py_object(modules))
 
     @contextmanager
     def locating(
         self, add: Callable[[Any, int], int], is_of_user: Callable[[Any], bool], minimum_bytes: int
     ) -> Iterator[None]:
-        """Find the lines of large allocations and of autograd nodes; `add` numbers a new one."""
+        """Finds the source lines of large allocations and of autograd nodes. `add` gives a new line
+        its number."""
         set_callbacks = self._with_lock.vramcast_set_location_callbacks
         # must live as long as C++ has the pointers to them
         callbacks = LOCATION_CALLBACK(add), CODE_CALLBACK(is_of_user)
@@ -164,14 +165,14 @@ class Device:
         return self._copy("allocations", Allocation, start)
 
     def num(self, name: str) -> int:
-        """Of events, allocations or work."""
+        """The number of events, allocations or entries of work."""
         return int(getattr(self.library, f"vramcast_{name}")(None, 0, 0))
 
     def events_array(self) -> NDArray[np.int64]:
         return self._array("events", c_int64)
 
     def allocations_array(self) -> NDArray[Any]:
-        """With the fields of Allocation."""
+        """The allocations, as an array with the fields of Allocation."""
         return self._array("allocations", Allocation)
 
     def done_array(self, start: int, end: int) -> NDArray[Any]:
@@ -183,7 +184,7 @@ class Device:
         return work
 
     def work_begins(self) -> list[int]:
-        """Where in that each step begins."""
+        """For each step, the index of its first entry in the list of work done."""
         return self._copy("work_begins", c_int64)[:]
 
     def work(self, start: int) -> Sequence[Work]:
@@ -238,7 +239,7 @@ class Device:
         return max((self.num(name) if end is None else end) - start, 0)
 
     def _copy(self, name: str, kind: Any, start: int = 0) -> Any:
-        """A list as it is now; the device's own may move when it grows."""
+        """A copy of one of the device's lists: the list itself may move when it grows."""
         items = (kind * self._count(name, start))()
         getattr(self.library, f"vramcast_{name}")(items, start, len(items))
         return items

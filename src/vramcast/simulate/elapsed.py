@@ -1,6 +1,5 @@
-"""How far host and GPU would have come by now, in predicted seconds, while a program runs: some
-memory is given back when a clock says so.
-"""
+"""The predicted time on the host and on the GPU while a program is simulated. It is needed because
+some memory is given back after a certain time."""
 
 from collections import deque
 
@@ -13,8 +12,9 @@ from vramcast.tracing.work import CAPTURED, FORWARD, NO_KERNEL, REPLAYED
 
 # A kernel's code is loaded when it is first launched: some 70 took 0.7 to 1.3 s on an H200.
 LOADING_SECONDS = 0.01
-FURTHER = 1.001  # less is an error of adding
-# The host can be 1,024 launches ahead of the GPU, with events, fills and parts of kernels.
+FURTHER = 1.001  # a smaller lead is a rounding error
+# The host can be 1,024 launches ahead of the GPU; events, fills and operators with several kernels
+# count too, so fewer operators fit.
 OPERATORS_AHEAD = 850
 
 
@@ -35,7 +35,8 @@ class Elapsed:
         self._ahead = 0.0
 
     def num_finished_launches(self, num_waited_for: int) -> int:
-        """By the GPU, when the host is where it is now, and has waited for so many launches."""
+        """How many launches the GPU has finished at the host's present time, after the host has
+        waited for `num_waited_for` of them."""
         self.look()
         index = num_waited_for - self._num_finished - 1
         if 0 <= index < len(self._unfinished):
@@ -52,7 +53,7 @@ class Elapsed:
         return self._ahead > before * FURTHER
 
     def look(self) -> None:
-        """Takes in what was done since the last time."""
+        """Adds the time of the work that was recorded since the last call."""
         if self._device.library.vramcast_num_work() < self._num_seen:
             self.clear()  # another recording has begun
         done = self._device.work(self._num_seen)
@@ -79,7 +80,8 @@ class Elapsed:
                 self.wait()
 
     def _python_seconds(self) -> float:
-        """Of the functions that the program has called since; a step counts its own."""
+        """The time of the Python functions that the program has called since the last look. The
+        count may begin again with a step."""
         count = int(self._device.library.vramcast_num_python_calls())
         new = count - self._num_calls if count >= self._num_calls else count
         self._num_calls = count
@@ -89,7 +91,8 @@ class Elapsed:
         self.host_seconds = max(self.host_seconds, self.device_seconds)
 
     def _times(self, done: object) -> tuple[float, float, bool, str]:
-        """And the name of the kernel, which add has in common with add_."""
+        """Seconds on the host, seconds on the GPU, whether the host waits, and the kernel's name.
+        `add` and `add_` have the same kernel."""
         work, rates = self._device.operator_work(done), rates_here()  # type: ignore[arg-type]
         kernel = work.operator.rstrip("_")
         if work.phase == CAPTURED:  # the GPU does nothing

@@ -37,11 +37,11 @@ class SimulatedGpu:
     model: Gpu
     device: Device
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
-    # whether the program has asked which GPU it is, or how much memory that has
+    # whether the program has asked which GPU this is, or how much memory it has
     was_asked: bool = False
     compiles: bool = True  # torch.compile does, unless the user has switched it off
     has_compiled: bool = False  # in this process
-    is_of_function: bool = True  # not of a program, which may build models one after the other
+    is_of_function: bool = True  # not a whole program, which may build several models
     num_devices: int = 1  # of the machine, as the program sees it
     num_processes: int = 1  # that the launch line or --world-size starts
     world_size: int = 1  # that the program has started torch.distributed with
@@ -90,7 +90,7 @@ class SimulatedGpu:
 
     @contextmanager
     def computing(self, computes: bool) -> Iterator[None]:
-        """Whether what the GPU would compute is computed in this block, on the host."""
+        """While in this block, the host really computes what the GPU would (if `computes`)."""
         self.computes = computes
         self.device.library.vramcast_begin_values(computes)
         try:
@@ -100,13 +100,13 @@ class SimulatedGpu:
             self.device.library.vramcast_begin_values(False)
 
     def has_guessed(self) -> bool:
-        """Something that was not computed has decided what the program did."""
+        """Whether a value that was not computed has decided what the program did."""
         return bool(self.reads.notes()) or self.device.library.vramcast_has_guessed()
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """What is allocated and freed in this block is not, where Inductor's caches have it. It is
-        no work of a step."""
+        """Marks allocations in this block as made only by a compilation: where Inductor's caches
+        already have the result, they do not happen. They are no work of a step."""
         done = self.compilations = self.compilations or Compilations()
         begin, first_work = self.device.num("allocations"), self.device.library.vramcast_num_work()
         try:

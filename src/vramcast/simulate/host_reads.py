@@ -1,4 +1,4 @@
-"""Values that a program reads from the GPU, not computed, but as a healthy run has them.
+"""Plausible values for what a program reads from the GPU: not computed, but as in a healthy run.
 
 Losses, norms and gradients are positive and fall a little with every backward pass; nothing is NaN
 or infinite; checks hold.
@@ -13,7 +13,7 @@ from vramcast.simulate import branches
 from vramcast.simulate.device import Device
 
 FIRST_VALUE = 0.5
-FALL = 0.98  # of losses, with every backward pass
+FALL = 0.98  # the factor on losses with every backward pass
 # Gradients fall faster: a line search is content when a slope is below 0.9 of the one before.
 GRADIENT_FALL = 0.89
 SMALLEST_GRADIENT = 1e-6
@@ -35,7 +35,8 @@ class HostReads:
     def __init__(self, device: Device) -> None:
         self._device = device
         self.overlaps = FEW_OVERLAPS
-        self.going_on: set[CodeType] = set()  # functions whose loops end only by their own count
+        # loops of these functions end only when they have counted to their end
+        self.going_on: set[CodeType] = set()
         self.clear()
 
     def clear(self) -> None:
@@ -49,7 +50,7 @@ class HostReads:
         self.begin_round()
 
     def begin_round(self) -> None:
-        """What was read before no longer counts as the same loop."""
+        """From here on, repeated reads count as a new loop."""
         self._num_reads: Counter[tuple[CodeType, int]] = Counter()
         self._set_healthy(1.0)
 
@@ -85,7 +86,7 @@ class HostReads:
         return assumed
 
     def known(self) -> None:
-        """A value that was really computed: a loop may wait for another one all the same."""
+        """Counts a read of a value that was really computed: even then a loop may wait for ever."""
         self._count_place(_reading_frame(), MAX_KNOWN_READS)
 
     def notes(self) -> list[str]:
@@ -105,7 +106,7 @@ class HostReads:
         return num_reads
 
     def _count_place(self, frame: FrameType, most: int) -> int:
-        """Reads at this place in this round, of a while loop; else 0."""
+        """How often this place has been read in this round. 0 outside a while loop."""
         if _is_own(frame) or not branches.is_in_while_loop(frame):
             return 0
         place = frame.f_code, frame.f_lasti
@@ -148,10 +149,8 @@ def _line(frame: FrameType) -> str:
 
 
 def _reading_frame() -> FrameType:
-    """The innermost that is not of the simulated GPU. torch's own code reads values too.
-
-    On autograd's own thread there may be no other.
-    """
+    """The innermost frame outside the simulated GPU; it may be in torch's code. On autograd's own
+    thread there may be none outside."""
     frame = sys._getframe(1)
     while frame.f_back is not None and _is_own(frame):
         frame = frame.f_back

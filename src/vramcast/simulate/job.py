@@ -1,4 +1,4 @@
-"""A workload that is to be simulated, often at several sizes, and what all its answers have."""
+"""A workload to be simulated, often at several sizes, and the facts that all its answers share."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -14,7 +14,8 @@ from vramcast.workload import bind_knobs, load_function, parse_reference, togeth
 from vramcast.workload.world import rank_variables
 
 Answer = TypeVar("Answer")
-# A guessed peak may be four times the real one, of which 512 MiB are computed (native/computing.h).
+# native/computing.h computes up to 512 MiB; a peak found by guessing may be four times the real
+# one.
 MOST_COMPUTED_BYTES = 2 << 30
 
 
@@ -33,18 +34,19 @@ class Job:
         self._limits, self._allocator_settings = set(budget.limits()), budget.settings_text
 
     def use_rank(self, rank: int) -> None:
-        """From now on this process is that one of several."""
+        """Makes this process simulate the given rank from now on."""
         world = self.request["world"]
         self.rank_variables = rank_variables(rank, world["size"], world["gpus_per_node"])
         os.environ.update(self.rank_variables)
         self.session.gpu.num_devices = world["gpus_per_node"]
         self.session.gpu.num_processes = world["size"]
         if rank != world["ranks"][0]:
-            # a trace is of one rank
+            # only one rank writes a trace
             self.request = {**self.request, "trace": None}
 
     def build_once(self) -> None:
-        """Imports what the workload imports when it builds. What fails here fails again later."""
+        """Builds the workload once, so that its imports are done. An error here is ignored: it
+        comes again later."""
         with suppress(Exception), self.session.recording(locate=False):
             self.function(**self.knobs)
 
@@ -53,12 +55,14 @@ class Job:
         return use(self._run(**options))
 
     def can_be_computed(self) -> bool:
-        """What Inductor's kernels and other GPUs compute is not known."""
+        """Not after compiling or with several GPUs: the results of Inductor's kernels and of other
+        GPUs are not known."""
         return not self.session.gpu.has_compiled and "world" not in self.request
 
     def _run(self, **options: Any) -> SimulatedRun:
-        """Where a guess decided what the program does and it is small, one in which all is
-        computed; so are later ones then, which are compared with it."""
+        """Runs the workload. If a guessed value decided what the program did and the run is small,
+        it is run again with all values computed, and so are all later runs, so that they can be
+        compared."""
         if self._computes:
             return self.session.run(self.function, self.knobs, computes=True, **options)
         run = self.session.run(self.function, self.knobs, **options)
@@ -70,8 +74,8 @@ class Job:
         return run
 
     def vary(self, knob: str, by: str) -> None:
-        """This knob is set by an option or a command, so the workload has it and the user did not
-        give it."""
+        """Says that an option or command sets this knob. The workload must have it, and the user
+        must not give it too."""
         if knob not in self.knobs:
             raise WorkloadError(
                 f"{self.workload} has no knob {knob}.",
@@ -82,7 +86,7 @@ class Job:
         del self.knobs[knob]
 
     def shown_knobs(self) -> dict[str, Any]:
-        """As a record can hold them, without those that vary."""
+        """The knobs that do not vary, in types that a record can hold."""
         return {
             key: value if isinstance(value, int | float | str | bool | None) else str(value)
             for key, value in self.knobs.items()
@@ -97,7 +101,8 @@ class Job:
         locate: bool = False,
         advice: str = "",
     ) -> SimulatedRun:
-        """At sizes that the user did not choose: an error names them, and `advice` avoids them."""
+        """Simulates at sizes that the user did not choose. An error names these sizes, followed by
+        `advice` on how to avoid them."""
         try:
             trace = self._simulated({**self.knobs, **sizes}, function, steps, locate)
         except WorkloadError as error:

@@ -11,11 +11,13 @@ from typing import Any
 
 from vramcast.simulate.elapsed import Elapsed
 
-# kWatchdogThreadSleepMillis of ProcessGroupNCCL.cpp: what has ended is noticed after half of it on
-# average.
+# kWatchdogThreadSleepMillis of ProcessGroupNCCL.cpp: on average, the end of a collective is noticed
+# after half of it.
 LOOKS_EVERY_SECONDS = 0.1
 USUALLY, AT_ONCE, AT_THE_LATEST = LOOKS_EVERY_SECONDS / 2, -math.inf, LOOKS_EVERY_SECONDS
-ONE_HOLDER = 2  # a tensor, and the object by which it is asked
+# references to a storage that only one tensor has: that tensor's, and that of the object we ask
+# with
+ONE_HOLDER = 2
 
 
 @dataclass
@@ -32,7 +34,8 @@ class KeptByNccl:
         self._elapsed = elapsed
         self._shelves: list[Shelf] = []
         self.noticed_after_seconds = USUALLY
-        self.was_last = False  # to keep a tensor: then it matters when it is let go
+        # the group was the last to hold a tensor, so it matters when it lets go
+        self.was_last = False
 
     def clear(self) -> None:
         self._shelves.clear()
@@ -46,7 +49,8 @@ class KeptByNccl:
         return shelf
 
     def let_go(self, *, waits: bool = False) -> None:
-        """A collective is started; `waits` where the host has waited for the GPU before it."""
+        """A new collective releases the tensors of those whose end was noticed. `waits`: the host
+        has waited for the GPU before it."""
         if not self._shelves:
             return
         self._elapsed.look()
@@ -65,7 +69,7 @@ class KeptByNccl:
 
 
 def _is_last(tensor: Any) -> bool:
-    """Whether nothing else has this tensor's memory."""
+    """Whether nothing else holds this tensor's memory."""
     import torch  # which the simulated device must precede
 
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) <= ONE_HOLDER

@@ -1,4 +1,4 @@
-"""How many registers a Triton kernel takes: compiling it for a GPU needs none."""
+"""How many registers a Triton kernel takes. Compiling it for a GPU does not need that GPU."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ REGISTERS = re.compile(rb"\x04\x2f\x08\0.{4}(.{4})", re.DOTALL)
 
 
 def registers_of(kernel: Any, config: Any) -> int | None:
-    """None where the installed compiler refuses it."""
+    """The registers per thread. None where the installed compiler refuses the kernel."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

@@ -1,4 +1,4 @@
-"""torch's own shared libraries: loading them takes a fifth of a second, on a core of its own."""
+"""Loads torch's shared libraries in a thread of its own: this takes a fifth of a second."""
 
 import contextlib
 import ctypes
@@ -11,15 +11,49 @@ from pathlib import Path
 from vramcast.errors import EnvironmentProblem
 
 NAMES = ("torch_global_deps", "c10", "torch_cpu", "c10_cuda", "torch_cuda")
-# C modules that torch and the simulation import. The linker loads one file at a time: each would
-# wait for torch's libraries.
-# fmt: off
+# C modules that torch and the simulation import. They are imported first, because the linker loads
+# one file at a time: each would wait for torch's libraries. fmt: off
 C_MODULES = (
-    "_asyncio", "_bisect", "_blake2", "_bz2", "_contextvars", "_csv", "_ctypes", "_datetime",
-    "_decimal", "_hashlib", "_heapq", "_json", "_lzma", "_multiprocessing", "_opcode", "_pickle",
-    "_posixshmem", "_posixsubprocess", "_queue", "_random", "_sha512", "_socket", "_ssl",
-    "_statistics", "_struct", "_typing", "_uuid", "array", "binascii", "cmath", "fcntl", "grp",
-    "math", "mmap", "msgspec", "numpy.linalg", "resource", "select", "unicodedata", "zlib",
+    "_asyncio",
+    "_bisect",
+    "_blake2",
+    "_bz2",
+    "_contextvars",
+    "_csv",
+    "_ctypes",
+    "_datetime",
+    "_decimal",
+    "_hashlib",
+    "_heapq",
+    "_json",
+    "_lzma",
+    "_multiprocessing",
+    "_opcode",
+    "_pickle",
+    "_posixshmem",
+    "_posixsubprocess",
+    "_queue",
+    "_random",
+    "_sha512",
+    "_socket",
+    "_ssl",
+    "_statistics",
+    "_struct",
+    "_typing",
+    "_uuid",
+    "array",
+    "binascii",
+    "cmath",
+    "fcntl",
+    "grp",
+    "math",
+    "mmap",
+    "msgspec",
+    "numpy.linalg",
+    "resource",
+    "select",
+    "unicodedata",
+    "zlib",
 )
 # fmt: on
 
@@ -37,7 +71,7 @@ def torch_folder() -> Path:
 
 
 def torch_version() -> str:
-    """With its build, such as 2.13.0+cpu, found without importing torch."""
+    """The version with its build, such as 2.13.0+cpu, found without importing torch."""
     text = (torch_folder() / "version.py").read_text()
     found = re.search(r"""^__version__ = ['"](.+)['"]""", text, re.MULTILINE)
     return found[1] if found else "of no known version"
@@ -49,7 +83,8 @@ def paths() -> list[str]:
 
 
 def load_in_background() -> None:
-    """While this thread imports modules. An error is seen when they are loaded again."""
+    """Starts to load the libraries while this thread imports modules. An error shows up later, when
+    they are loaded again."""
     global _loading
     for name in C_MODULES:
         with contextlib.suppress(ImportError):  # not every Python has all of them
@@ -68,6 +103,6 @@ def load_in_background() -> None:
 
 
 def wait() -> None:
-    """A process with one thread can be forked."""
+    """Waits for the loading thread. Only a process with one thread can be forked safely."""
     if _loading is not None:
         _loading.join()

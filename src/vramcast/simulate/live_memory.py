@@ -13,13 +13,13 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.simulate.device import LIMIT_CALLBACK, Device
 from vramcast.tracing.trace import HELD, KNOWN, RELEASED
 
-# A program that is out of memory so often never finds out what to do: it may have everything.
+# A program that runs out of memory so often would try for ever: from then on there is no limit.
 MAX_OUT_OF_MEMORY = 1000
 UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
 
 
 class LiveMemory:
-    """Runs what was recorded until now through the model of the allocator, when it is asked."""
+    """Runs the events recorded so far through the model of the allocator, whenever it is asked."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class LiveMemory:
         settings: AllocatorSettings | None = None,
         capacity_bytes: int | None = None,
     ) -> None:
-        """`capacity_bytes` is what the allocator may take of all the GPU has."""
+        """`capacity_bytes` is how much of the GPU's memory the allocator may take."""
         self._device, self.total_bytes = device, total_bytes
         self._settings = settings or AllocatorSettings()
         self._capacity_bytes = capacity_bytes
@@ -42,12 +42,12 @@ class LiveMemory:
 
     @property
     def limit_bytes(self) -> int:
-        """What the allocator may take, with what set_per_process_memory_fraction said."""
+        """How much the allocator may take now, also by set_per_process_memory_fraction."""
         return self._allowed(self._fraction)
 
     @property
     def least_limit_bytes(self) -> int:
-        """Of those that a program has set one after the other."""
+        """The smallest limit that the program has set so far."""
         return self._allowed(self._least_fraction)
 
     def _allowed(self, fraction: float) -> int:
@@ -57,7 +57,7 @@ class LiveMemory:
 
     @property
     def other_bytes(self) -> int:
-        """Of the CUDA context and its kernels."""
+        """The memory of the CUDA context and its kernels."""
         return (
             0 if self._capacity_bytes is None else max(0, self.total_bytes - self._capacity_bytes)
         )
@@ -69,7 +69,7 @@ class LiveMemory:
 
     @contextmanager
     def limited(self) -> Iterator[None]:
-        """Inside this block the program runs out of memory where a real one would."""
+        """In this block the program runs out of memory where a real one would."""
         self._allocator.memory.capacity_bytes = self.limit_bytes
         callback = LIMIT_CALLBACK(self._take)  # must live as long as C++ has the pointer to it
         library = self._device.library
@@ -100,7 +100,7 @@ class LiveMemory:
         allocator.memory.peak_reserved_bytes = allocator.reserved_bytes
 
     def statistics(self) -> dict[str, Any]:
-        """As torch.cuda.memory_stats_as_nested_dict."""
+        """The same as torch.cuda.memory_stats_as_nested_dict."""
         now = self.current()
         in_use = _statistic(now.allocated_bytes, now.peak_allocated_bytes)
         reserved = _statistic(now.reserved_bytes, now.peak_reserved_bytes)
@@ -116,7 +116,7 @@ class LiveMemory:
     def _do(self, event: int, next_event: int, sizes: Any, first: int) -> None:
         allocator = self._allocator
         if event > 0:
-            if not allocator.has(event):  # else _take has given it its memory
+            if not allocator.has(event):  # _take may have allocated it already
                 made = sizes[event - first]
                 allocator.malloc(event, made.num_bytes, made.stream)
         elif event == EMPTY_CACHE:
@@ -146,7 +146,7 @@ class LiveMemory:
         return 0
 
     def _message(self, failed: OutOfMemory) -> str:
-        """torch's own, from c10/cuda/CUDACachingAllocator.cpp."""
+        """torch's own message, from c10/cuda/CUDACachingAllocator.cpp."""
         in_use = failed.reserved_bytes + self.other_bytes
         allowed = f"{_size(self.limit_bytes)} allowed; " if self._fraction < 1 else ""
         return (

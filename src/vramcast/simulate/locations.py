@@ -14,7 +14,8 @@ import torch
 from vramcast.records.store import cache_folder
 from vramcast.workload.tracebacks import shown_path
 
-# code that is not the user's: torch, vramcast, what torch.compile writes, Python's import system
+# code that is not the user's: torch, vramcast, code written by torch.compile, Python's import
+# system
 HIDDEN = (
     str(cache_folder()) + os.sep,
     os.path.dirname(torch.__file__) + os.sep,
@@ -47,13 +48,14 @@ class _Running(threading.local):
 
 
 class Locations:
-    """Those that the compiled device has found by walking the Python stack (native/locations.h).
+    """The locations that the compiled device has found by walking the Python stack
+    (native/locations.h).
 
-    It keeps nothing of the program alive but code: modules are weak references.
+    Of the program it keeps only code alive: modules are weak references.
     """
 
     def __init__(self, tell: Callable[[list[Any]], object]) -> None:
-        """`tell` is given the list of the running modules of each thread."""
+        """`tell` is called in each thread with its list of running modules."""
         self.found: list[Location] = []
         self._running = _Running(tell)
 
@@ -75,7 +77,7 @@ class Locations:
             torch.nn.Module.__call__ = call  # type: ignore[method-assign]
 
     def add(self, code: CodeType, line: int) -> int:
-        """The number of a line that the running module is at for the first time."""
+        """Gives a line of the running module its number, when it is first seen."""
         module = self._running.modules[-1:]
         reference = weakref.ref(module[0]) if module else _no_module
         self.found.append(Location(code.co_filename, line, code.co_name, reference))
@@ -83,7 +85,7 @@ class Locations:
 
 
 def line_of(frame: FrameType | None) -> str:
-    """Of the user's code, where there is any on the stack, else of what is running."""
+    """The innermost line of the user's code on the stack, or else the running line."""
     shown = frame
     while shown is not None and not is_of_user(shown.f_code):
         shown = shown.f_back

@@ -1,7 +1,7 @@
-"""The same question many times: on all cores of this machine, or on a Ray cluster.
+"""Many simulations, on all cores of this machine or on a Ray cluster.
 
-Every simulation has a process of its own, forked from one that has imported torch, which stays on
-the node of a cluster.
+Every simulation has a process of its own, forked from one that has already imported torch. On a
+cluster, every node keeps such a process.
 """
 
 import contextlib
@@ -28,9 +28,9 @@ from vramcast.simulate.runner import Tell, shared_server, simulate
 from vramcast.workload import parse_reference
 
 ANSWERS_FILE = "answers.jsonl"
-# A node or a worker that is lost takes its simulation with it: Ray makes it again elsewhere.
+# If a node or worker is lost, Ray repeats its simulation elsewhere.
 RAY_RETRIES = 5
-# From so many on, what a workload imports is imported once for all.
+# From so many cases on, the workload's imports are done once for all.
 FEWEST_CASES, CASES_AT_A_TIME = 3, 32
 Request = dict[str, Any]
 Answer = dict[str, Any]
@@ -43,14 +43,14 @@ class Where:
     """Which processors simulate, and what is kept."""
 
     ray: str | None = None  # the address of a cluster; None: this machine
-    folder: Path | None = None  # keeps the answers; who asks has locked it
+    folder: Path | None = None  # keeps the answers; the caller has locked it
 
 
 HERE = Where()
 
 
 class ClusterProblem(EnvironmentProblem):
-    """It says nothing about the question."""
+    """A fault of the cluster, not of the workload."""
 
 
 def try_all(
@@ -102,9 +102,8 @@ def try_cases(
     name: str = "Predicting",
     shown: Sequence[str] = (),
 ) -> list[Answer | VramcastError]:
-    """As `try_all`, of requests for one function that differ in knobs: what it imports, on its GPU,
-    is imported once here; not of launch lines. `shown` are the requests as progress names them.
-    """
+    """Like `try_all`, for requests that call one function with different knobs: its imports are
+    done once. Not for launch lines or several GPUs. `shown` names the requests in the progress."""
     num_cores, num_gpus = os.cpu_count() or 1, len({request["gpu"] for request in requests})
     is_line = any("line" in request for request in requests)
     if len(requests) < FEWEST_CASES or where != HERE or num_gpus > 1 or is_line:
@@ -126,7 +125,7 @@ def try_cases(
         except EnvironmentProblem:
             raise
         except VramcastError:
-            # One that kills its process ends all: each has its own then.
+            # A case that kills its process ends all others, so each gets a process of its own now.
             found += try_all(now, timeout_seconds, progress=progress, name=name)
             continue
         found += [error_from_dict(one["error"]) if "error" in one else one for one in answers]
@@ -142,8 +141,8 @@ def in_parallel(
 ) -> list[Result]:
     """The results in the order of the items, as many at a time as there are cores.
 
-    `done` is told the place and the result of each, one at a time. The first that fails ends the
-    others: the event is set then.
+    `done` is called with the index and the result of each, one at a time. If one fails, the event
+    is set, which stops the others.
     """
     failed = threading.Event()
     with ThreadPoolExecutor(max_workers=num_workers or os.cpu_count() or 1) as pool:
@@ -152,7 +151,7 @@ def in_parallel(
             for job in as_completed(jobs):
                 done(jobs[job], job.result())
         except BaseException:
-            # also an interruption: no process is left running
+            # also after an interruption no process is left running
             failed.set()
             pool.shutdown(cancel_futures=True)
             raise
@@ -172,8 +171,8 @@ Ask = Callable[[Request, threading.Event], Answer]
 def asking(
     timeout_seconds: float, ray: str | None = None, tell: Tell = lambda _: None
 ) -> contextlib.AbstractContextManager[tuple[Ask, int | None]]:
-    """What answers one question, for who keeps the answers himself, and how many at a time; None:
-    as many as there are cores."""
+    """A function that answers one question, and how many questions may be asked at once (None: as
+    many as there are cores). The caller keeps the answers."""
     return _this_machine(timeout_seconds, tell) if ray is None else _cluster(ray, timeout_seconds)
 
 
@@ -203,13 +202,13 @@ def _cluster(address: str, timeout_seconds: float) -> Iterator[tuple[Ask, int | 
                 raise error_from_dict(answer["error"])
             return answer
 
-        # Twice as many as it has processors: none of them waits for the next question.
+        # Twice as many questions as processors, so that no processor waits for the next one.
         yield ask, max(1, 2 * int(ray.cluster_resources().get("CPU", 1)))
 
 
 def _on_a_node(request: Request, timeout_seconds: float, folder: str) -> Answer:
-    """In a process of Ray, which answers many questions one after another."""
-    with contextlib.suppress(OSError):  # a node may not have the folder that was asked in
+    """Runs in a process of Ray, which answers many questions one after another."""
+    with contextlib.suppress(OSError):  # a node may not have the caller's folder
         os.chdir(folder)
     try:
         build.build()
@@ -221,7 +220,7 @@ def _on_a_node(request: Request, timeout_seconds: float, folder: str) -> Answer:
 
 @cache
 def _warm_server() -> contextlib.ExitStack:
-    """It ends with this process."""
+    """A server process that lives as long as this one."""
     stack = contextlib.ExitStack()
     stack.enter_context(shared_server())
     return stack
@@ -234,13 +233,14 @@ def _kept(folder: Path | None) -> dict[str, Answer]:
 
 
 def _key(request: Request) -> str:
-    """Another file, torch or vramcast may give another answer."""
+    """Identifies a request in the kept answers. A change of the files, of torch or of vramcast
+    changes it."""
     what = [request, _file_hashes(request), version("torch"), __version__]
     return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def _file_hashes(request: Request) -> list[str | None]:
-    """Of the workload's file, or of all that a launch line names."""
+    """Hashes of the workload's file, or of all files that a launch line names."""
     if "line" not in request:
         return [parse_reference(request["workload"]).file_hash()]
     files = [Path(word) for word in request["line"] if os.path.isfile(word)]

@@ -1,7 +1,8 @@
 """Loads torch's Meta kernels written in Python only when they are needed.
 
-They are slower than those in C++, which stay, and a quarter of torch's import time: loaded when an
-operator has no other, or a program imports what builds on them.
+Loading them takes a quarter of torch's import time, and those in C++ are faster, so these stay in
+use. The Python ones are loaded when an operator has no other, or when a program imports a module
+that needs them.
 """
 
 import functools
@@ -20,7 +21,7 @@ CIRCLE = (NAME, "torch._decomp", "torch._refs", "torch._prims", "torch.utils._co
 
 
 class LoadFirst(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Calls `load` when such a module is imported, which that imports too."""
+    """Calls `load` when one of these modules is imported; `load` imports that module too."""
 
     def __init__(self, names: Callable[[str], bool], load: Callable[[], object]) -> None:
         self._names, self._load = names, load
@@ -48,7 +49,7 @@ class LoadFirst(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def import_torch_without_them() -> None:
-    """Import torch with an empty module in their place."""
+    """Imports torch with an empty module in place of its Python Meta kernels."""
     placeholder = types.ModuleType(NAME)
     sys.modules[NAME] = placeholder
     import torch
@@ -63,7 +64,7 @@ def import_torch_without_them() -> None:
 
 
 def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
-    """torch uses torch._refs without an import, as that is there after every other start."""
+    """torch uses torch._refs without importing it, because usually it is already there."""
 
     @functools.wraps(get)
     def get_or_load(name: str) -> Any:
@@ -74,8 +75,8 @@ def _load_attribute(get: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _allow_generators() -> None:
-    """From 2.13 on torch refuses torch.Generator(), which a shuffling DataLoader makes, until one
-    of those modules has set this."""
+    """Allows torch.Generator(), which a shuffling DataLoader makes. From 2.13 on torch refuses it
+    until one of those modules has set this."""
     import torch
 
     if hasattr(torch._C, "_set_generator_metaclass"):
@@ -86,16 +87,17 @@ def _allow_generators() -> None:
         torch._C._set_generator_metaclass(base)
 
 
-_kept: list[Any] = []  # a library takes its kernels with it when it goes
+_kept: list[Any] = []  # a library's kernels disappear when it is freed
 
 
 def load() -> bool:
-    """Register them where there is no C++ Meta kernel; False if that was done before."""
+    """Registers the Python kernels where there is no C++ Meta kernel. False if that was done
+    before."""
     if NAME in sys.modules or _kept:
         return False
     import torch
 
-    # which warns in its caller's name
+    # its warnings name the caller, which must not be our wrapper
     torch.__getattr__ = inspect.unwrap(torch.__getattr__)  # type: ignore[method-assign]
 
     register = torch.library.Library.impl
@@ -121,8 +123,8 @@ def load() -> bool:
 
 
 def _add_products(library: Any) -> None:
-    """Products whose result has another type. torch has no kernel for some, and up to 2.12 takes
-    the one of another overload for others."""
+    """Adds kernels of products whose result has another type. torch has none for some of them, and
+    up to 2.12 uses the kernel of another overload for others."""
     for name in ("_scaled_mm.out", "bmm.dtype_out", "addmm.dtype_out", "baddbmm.dtype_out"):
         library.impl(name, lambda *_, out, **__: out)
     for name in ("addmm.dtype", "baddbmm.dtype"):

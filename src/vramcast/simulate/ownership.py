@@ -27,17 +27,18 @@ class Ownership:
         is_detailed: bool = True,
         pause: Callable[[bool], bool] = lambda _: False,
     ) -> None:
-        """`block_ids` gives the numbers of the allocations at addresses, `pause` makes Python
-        faster. Without details only parameters are counted."""
+        """`block_ids` gives the numbers of the allocations at addresses. `pause` stops what makes
+        Python slow. Without details only parameters are counted."""
         self._block_ids, self._is_detailed, self._pause = block_ids, is_detailed, pause
         self._modules: dict[int, weakref.ref[nn.Module]] = {}
         self._optimizers: dict[int, weakref.ref[Any]] = {}
         self._most_parameters = self._most_trainable = 0
         # numbers of allocations by the address of a tensor's first element
         self._numbers_at: dict[int, tuple[int, ...]] = {}
-        # categories by that address, where the name is known too: they are seen again in every step
+        # the category by that address, for tensors that have their final name: most are seen again
+        # in every step
         self._settled: dict[int, str] = {}
-        # an optimizer has stepped since look(): its gradients and state were put already
+        # an optimizer has stepped since look(), so its gradients and state are already recorded
         self._has_stepped = False
         # by the number of the allocation
         self.category_of: dict[int, str] = {}
@@ -56,18 +57,18 @@ class Ownership:
         drop_gradients = optim.Optimizer.zero_grad
 
         def __setstate__(module: nn.Module, state: dict[str, Any]) -> None:
-            """Of a copied or unpickled module: nothing is registered then."""
+            """Copied and unpickled modules call no registration hook."""
             set_state(module, state)
             self._saw_module(module)
 
         def __init__(optimizer: Any, *arguments: Any, **options: Any) -> None:
-            """A compiled step calls no hooks."""
+            """Notes the optimizer here, because a compiled step calls no hooks."""
             make_optimizer(optimizer, *arguments, **options)
             self._optimizers[id(optimizer)] = weakref.ref(optimizer)
 
         @torch._disable_dynamo  # as torch's own is
         def zero_grad(optimizer: Any, *arguments: Any, **options: Any) -> None:
-            """A compiled step has called no hooks."""
+            """Notes gradients here, because a compiled step has called no hooks."""
             if self._is_detailed and not self._has_stepped:
                 self._at_full_speed(self._put_gradients)
             drop_gradients(optimizer, *arguments, **options)
@@ -99,7 +100,7 @@ class Ownership:
             return
 
         def put() -> None:
-            # those of modules have their names already
+            # parameters of modules have their names already
             self._put_all("parameters", ((p, None, "") for p in _parameters_of(optimizer)))
             self._put_gradients()
 
@@ -122,8 +123,9 @@ class Ownership:
                 self._pause(False)
 
     def look(self) -> tuple[int, int]:
-        """Between steps: find what modules and optimizers own, and how many parameters."""
-        # torch.func has replaced parameters, and what jit traces would have our questions in it
+        """Between steps: finds what modules and optimizers own. Returns the numbers of
+        parameters."""
+        # not while torch.func has replaced the parameters, nor while jit would trace our calls too
         if not torch._C._functorch.peek_interpreter_stack() and not torch.jit.is_tracing():
             self._at_full_speed(self._look)
         return self._most_parameters, self._most_trainable
@@ -138,9 +140,8 @@ class Ownership:
         self.num_parameters()
 
     def num_parameters(self) -> tuple[int, int]:
-        """Elements of the distinct parameters of modules and optimizers, also of those that look()
-        saw and that are gone, and of how many gradients are wanted. What is spread over several
-        GPUs counts whole."""
+        """The elements of all distinct parameters seen so far, and of those that need gradients.
+        Parameters that are sharded over several GPUs count in full."""
         whole = self._numbers_of_elements()
         self._most_parameters = max(self._most_parameters, sum(n for n, _ in whole.values()))
         trainable = sum(n for n, needs_gradient in whole.values() if needs_gradient)
@@ -148,10 +149,11 @@ class Ownership:
         return self._most_parameters, self._most_trainable
 
     def _numbers_of_elements(self) -> dict[int, tuple[int, bool]]:
-        """By the id of the parameter, and whether a gradient is wanted."""
+        """By the id of a parameter: its number of elements, and whether it needs a gradient."""
         whole = {id(p): (_num_elements(p), p.requires_grad) for p in self._distinct_parameters()}
         for module in _alive(self._modules):
-            # FullyShardedDataParallel has a flat parameter, and its parts where they are shown
+            # FullyShardedDataParallel has a flat parameter; its parts may be visible too, and must
+            # not count twice
             handle = module.__dict__.get("_handle")
             if (flat := getattr(handle, "flat_param", None)) is not None:
                 parts = getattr(flat, "_params", None) or ()
@@ -201,7 +203,8 @@ class Ownership:
         self._put_all("gradients", (one for one in found if one[0] is not None))
 
     def _distinct_parameters(self) -> list[Tensor]:
-        """Each where it is last: where two share a gradient, the last names it."""
+        """Each parameter once, at its last position: where two share a gradient, the last one names
+        it."""
         backwards = [*self._parameters()][::-1]
         return [*dict(zip(map(id, backwards), backwards, strict=True)).values()][::-1]
 
@@ -215,18 +218,19 @@ class Ownership:
                     continue
                 for key, value in state.items():
                     for tensor in value if isinstance(value, SEQUENCES) else (value,):
-                        # also a number of the host: the count of steps
+                        # the count of steps, for example, may be on the host
                         if isinstance(tensor, Tensor) and tensor.is_cuda:
                             yield tensor, parameter if isinstance(parameter, Tensor) else None, key
 
     def _put_all(self, category: str, found: Iterable[tuple[Tensor, Tensor | None, str]]) -> None:
-        """Each with the parameter that it is named after, and what its name has besides."""
+        """Records tensors under a category. Each comes with the parameter that it is named after,
+        and the rest of its name."""
         given = [*found]
         new = self._not_settled(category, _addresses([one[0] for one in given]), given)
         all_numbers = self._all_numbers([one[0] for one in new], [one[1] for one in new])
         owners = [one[2] for one in new]
         owners_numbers = self._all_numbers(_addresses(owners), owners)
-        # a compiled update has the optimizer's state as buffers
+        # in a compiled update the optimizer's state appears as buffers
         stronger = ("parameters", "optimizer_state") if category == "buffers" else ("parameters",)
         category_of, name_of = self.category_of, self.name_of
         for one, numbers, owner in zip(new, all_numbers, owners_numbers, strict=True):
@@ -239,13 +243,13 @@ class Ownership:
                     category_of[number] = category
                     if name:
                         name_of[number] = name
-                    if address and (name or category == "parameters"):  # never named anew
+                    if address and (name or category == "parameters"):  # its name is final
                         self._settled[address] = category
 
     def _not_settled(
         self, category: str, addresses: list[int], found: list[tuple[Tensor, _Owner, str]]
     ) -> list[tuple[int, Tensor, _Owner, str]]:
-        """Those that are not known to be of this category, with their addresses."""
+        """The tensors that are not yet recorded under this category, with their addresses."""
         settled = self._settled
         return [
             (address, *one)
@@ -259,7 +263,7 @@ class Ownership:
         numbers_at = self._numbers_at
         unknown = [address for address in addresses if address and address not in numbers_at]
         for address, number in zip(unknown, self._block_ids(unknown), strict=True):
-            # the tensor has the beginning of an allocation, to which it belongs for ever
+            # the tensor begins where an allocation begins, and belongs to it for ever
             if number:
                 numbers_at[address] = (number,)
         return [
@@ -282,7 +286,7 @@ class Ownership:
 
 
 def _addresses(tensors: Sequence[Any]) -> list[int]:
-    """Of their first elements; 0 where one may be made of other tensors."""
+    """The addresses of the first elements; 0 for a tensor that may consist of other tensors."""
     if PLAIN.issuperset(map(type, tensors)):
         with suppress(RuntimeError):  # one is sparse
             return [*map(Tensor.data_ptr, tensors)]
@@ -294,7 +298,7 @@ def _address(tensor: Any) -> int:
 
 
 def _parts(tensor: Tensor) -> Iterator[Tensor]:
-    """The tensors that have the memory: a wrapper, such as a DTensor, has them inside."""
+    """The tensors that hold the memory: a wrapper, such as a DTensor, has them inside."""
     if tensor.layout is torch.sparse_coo:
         yield from (tensor._indices(), tensor._values())
     elif torch._C._dispatch_keys(tensor).has(torch._C.DispatchKey.Python):
@@ -307,7 +311,8 @@ def _parts(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _num_elements(parameter: Tensor) -> int:
-    """bitsandbytes packs two weights of 4 bits into one element, and says which shape they had."""
+    """The number of weights: bitsandbytes packs two weights of 4 bits into one element, and keeps
+    their shape."""
     if type(parameter) in PLAIN:
         return parameter.numel()
     shape = getattr(getattr(parameter, "quant_state", None), "shape", None)

@@ -1,4 +1,5 @@
-"""What a forward pass is given and returns, to be compared and made again."""
+"""Describes the arguments and results of a forward pass, so that they can be compared and made
+again."""
 
 from __future__ import annotations
 
@@ -22,16 +23,17 @@ Numbers = NDArray[np.int64]
 
 
 class Result(NamedTuple):
-    block: int  # the allocation that has it, counted from the first of the pass
+    block: int  # the allocation that holds it, counted from the first of the pass
     dtype: torch.dtype
     num_dims: int
 
 
 def given(arguments: Any, options: Any) -> tuple[State, tuple[int, ...], list[Any]] | None:
-    """What a pass depends on, its sizes and its leaves. None where that is not known."""
+    """What a pass depends on, the sizes in its arguments, and their leaves. None if a part is
+    unknown."""
     if torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack():
         return None
-    if torch._C._functorch.peek_interpreter_stack():  # no storages
+    if torch._C._functorch.peek_interpreter_stack():  # its tensors have no storages
         return None
     leaves, form = flat((arguments, options))
     described = [_described(leaf) for leaf in leaves]
@@ -43,7 +45,7 @@ def given(arguments: Any, options: Any) -> tuple[State, tuple[int, ...], list[An
 
 
 def flat(value: Any) -> tuple[list[Any], Any]:
-    """Also what a dataclass holds, such as the cache of a sample."""
+    """Flattens a tree of containers, also into dataclasses, such as the cache of a sample."""
     found, form = trees.tree_flatten(value)
     leaves, forms = list[Any](), list[Any]()
     for leaf in found:
@@ -79,7 +81,7 @@ def _described(leaf: Any) -> Any:
 
 
 def _sizes(leaf: Any) -> Sequence[int]:
-    """The stride of a single one says nothing."""
+    """The sizes and strides of a tensor. In a dimension of size 1 the stride means nothing."""
     if not isinstance(leaf, Tensor):
         return (leaf,) if type(leaf) is int else ()
     strides = zip(leaf.shape, leaf.stride(), strict=True)
@@ -87,7 +89,8 @@ def _sizes(leaf: Any) -> Sequence[int]:
 
 
 class Parts:
-    """Of a module: what changes with whatever is put into them, and with their tensors."""
+    """All parts of a module, with a state that changes when something is put into them or a tensor
+    is written."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         parts = list(module.modules())
@@ -108,7 +111,8 @@ def random_numbers() -> Any:
 
 
 def result(device: Device, leaf: Any, first: int, given: Sequence[int], numbers: list[int]) -> Any:
-    """What makes it again, or its place among what was given."""
+    """A description from which `again` makes this result, or its index among the arguments. None if
+    it cannot be described."""
     if type(leaf) is int:
         numbers.append(leaf)
         return int

@@ -29,10 +29,11 @@ class Patcher:
         self._originals: list[tuple[Any, str, Any]] = []
 
     def put(self, owner: Any, name: str, value: Any, *, add: bool = False) -> None:
-        """Replace an attribute. One that this version of the library lacks is skipped, or added."""
+        """Replaces an attribute. One that this version of the library lacks is skipped, or added
+        with `add`."""
         original = getattr(owner, name, _MISSING)
         if isinstance(owner, type):
-            original = vars(owner).get(name, original)  # as it stands there: it may be static
+            original = vars(owner).get(name, original)  # not bound: it may be a staticmethod
         if original is not _MISSING or add:
             self._originals.append((owner, name, original))
             setattr(owner, name, value)

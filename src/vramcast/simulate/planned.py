@@ -39,7 +39,7 @@ class LengthPlanner:
         self._tokens_per_step = job.request["plan"]["tokens_per_step"]
         self._budget = job.budget.within(job.request["safety"])
         self.limit_bytes = self._budget.capacity_bytes or 0
-        # At the length before: tokens of the largest batch, and of the one that was chosen.
+        # At the length before this one: the tokens of the largest batch, and of the chosen one.
         self._last_num_tokens: tuple[int, int] | None = None
 
     def stage(self, seq_len: int) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class LengthPlanner:
         return self._job.simulate(sizes, advice=advice, **options)
 
     def _smallest(self, seq_len: int) -> dict[str, Any]:
-        """What takes the memory where not even one sample fits."""
+        """What takes the memory of a single sample, where not even that fits."""
         trace, workload = self._simulate(seq_len, 1, locate=True), self._job.workload
         codes, words = trace.categories
         is_parameter = np.array([word == "parameters" for word in words], bool)[codes]
@@ -107,8 +107,8 @@ class LengthPlanner:
 
 
 def _largest_part(wanted: int, largest: int, accumulating_search: BatchSearch) -> int | None:
-    """The largest divisor that fits while gradients accumulate, which takes more memory: they are
-    there during the forward pass too."""
+    """The largest divisor of `wanted` that fits while gradients accumulate. This takes more memory
+    than a plain step: gradients are there during the forward pass too."""
     while parts := accumulation(wanted, largest):
         point = accumulating_search.simulate(parts[0])
         if point.fits and not point.num_alloc_retries:

@@ -32,7 +32,7 @@ from vramcast.workload.world import with_rank
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
     from vramcast.programs.watching import Memory
 
-# of the processor: a longer program is not run a second time because of what was guessed
+# in processor seconds: a longer program is not run a second time to replace guesses
 MOST_SECONDS_TO_REPEAT = 20
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -40,7 +40,7 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 @dataclass
 class _Seen:
     answer: Any
-    was_guessed: bool  # something that the GPU would have computed decided what the program did
+    was_guessed: bool  # a value that was not computed decided what the program did
 
 
 class ProgramJob(Job):
@@ -80,8 +80,9 @@ class ProgramJob(Job):
         may_compute: bool = False,
         **options: Any,
     ) -> Answer:
-        """Where a guess decided what the program did, it is run again and all is computed. At
-        sizes that the user did not choose, only where it failed."""
+        """Runs the program in a fork. Where a guess decided what it did, it is run again with all
+        values computed. At sizes that the user did not choose, that happens only where it
+        failed."""
         program = read_line(self.line.filled({**knobs, **self._given}))
         variables = with_rank(program.environment, self.rank_variables)
         program = replace(program, environment=variables)
@@ -147,7 +148,8 @@ class _SimulatedProgram(ProgramRun):
         self._job, self._use, self._deliver = job, use, deliver
         self._limited, self._locate = limited, {"locate": locate, "locate_all": locate_all}
         self._computes, self._answer = computes, _Seen(None, False)
-        self._settings: str | None = None  # of the allocator, in the environment as CUDA starts
+        # the allocator's, as the environment has them when CUDA starts
+        self._settings: str | None = None
 
     @contextmanager
     def around(self) -> Iterator[Memory]:
@@ -204,7 +206,7 @@ class _SimulatedProgram(ProgramRun):
             phase_counts=counts(self.watcher),
         )
         is_short = time.process_time() <= MOST_SECONDS_TO_REPEAT
-        # most programs only print or compare what they read
+        # most programs only print or compare the values that they read
         has_sizes = bool(limits) or gpu.has_guessed_sizes
         self._answer = _Seen(self._use(run), is_short and has_sizes and self._was_guessed())
 
@@ -217,7 +219,8 @@ class _SimulatedProgram(ProgramRun):
             raise
 
     def _was_guessed(self) -> bool:
-        """And what was can be computed."""
+        """Whether a guess decided what the program did, and the program is small enough to be
+        computed."""
         session = self._job.session
         is_small = session.device.peak_allocated_bytes() <= MOST_COMPUTED_BYTES
         may_compute = is_small and not self._computes and self._job.can_be_computed()

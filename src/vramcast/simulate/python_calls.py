@@ -1,7 +1,7 @@
 """Counts the Python functions that the program calls in a step, without those of the simulation.
 
 On a real GPU they take time on the host between two operators. A count is the same in every run;
-seconds would not be.
+measured seconds would not be.
 """
 
 import ctypes
@@ -15,10 +15,10 @@ import torch
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TORCH = os.path.dirname(torch.__file__) + os.sep
-# Python that runs on the simulated device only: what a real GPU has compiled kernels for.
+# Python code that runs only on the simulated device, where a real GPU has compiled kernels.
 _OF_META_KERNELS = ("_meta_registrations", "_prims", "_refs", "_decomp", "_subclasses")
 _HIDDEN = _PACKAGE, *(_TORCH + name for name in (*_OF_META_KERNELS, "_library/fake", "library.py"))
-# Ours that call the program's own functions.
+# Functions of ours that call the program's functions.
 _PASSED_THROUGH = {
     *(("locations.py", "__call__"), ("backward_threads.py", "run_to_the_end")),
     *(("session.py", "_user_code"), ("accumulating.py", "passes"), ("accumulating.py", "gated")),
@@ -34,10 +34,10 @@ KIND_CALLBACK = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.py_object)
 
 
 class PythonCalls:
-    """Of the thread that it is switched on in; a profiler of the program itself replaces it."""
+    """Counts in the thread that switches it on. A profiler of the program itself replaces it."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        """`library` is the compiled device: native/python_calls.h counts."""
+        """`library` is the compiled device: native/python_calls.h does the counting."""
         # calls functions with Python's global lock held
         self._library = ctypes.PyDLL(library._name)
         self._library.vramcast_count_python_calls.argtypes = [ctypes.py_object, KIND_CALLBACK]
@@ -56,7 +56,7 @@ class PythonCalls:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """For what is no part of a usual step, such as compiling it."""
+        """Does not count in this block, which is no part of a usual step, such as compiling it."""
         running: object = sys.getprofile()
         self.stop()
         try:
@@ -66,8 +66,8 @@ class PythonCalls:
                 self._start()
 
     def pause(self, is_paused: bool) -> bool:
-        """Until the next call, inside of one function that is not counted anyway. False where the
-        program has a profiler of its own."""
+        """Stops counting until it is called again, for use within a function that is not counted
+        anyway. False where the program has a profiler of its own."""
         running: object = sys.getprofile()
         if is_paused and running is not self:
             return False

@@ -22,10 +22,10 @@ from vramcast.simulate.workspaces import configured
 from vramcast.tracing import trace
 from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, Works
 
-# A step with fewer operators than this part of a usual one's is not whole.
+# A step with fewer operators than this share of a usual step's is not whole.
 WHOLE_STEP = 0.9
-ALIKE = 0.999  # of what two steps ask for
-LARGE = 1 << 20  # gaps of such blocks matter
+ALIKE = 0.999  # of the bytes that two steps ask for
+LARGE = 1 << 20  # larger blocks leave gaps that matter
 MOST_UNTIL_STEADY = 6  # steps
 FEW_OPERATORS = 10_000
 SOLVER_OPERATORS = frozenset(
@@ -41,7 +41,7 @@ SOLVER_OPERATORS = frozenset(
     )
 )
 WORKSPACE = "cublas_workspace"
-# What does not make the driver load torch's kernels: copies, and products by cuBLAS.
+# Copies, and products by cuBLAS, do not make the driver load torch's kernels.
 CONVOLUTIONS = frozenset(("aten::convolution", "aten::cudnn_convolution"))
 COPIES = frozenset(("aten::_to_copy", "aten::copy_"))
 PRODUCTS = frozenset((*(f"aten::{op}" for op in ("addmm", "mm", "bmm", "baddbmm")), WORKSPACE))
@@ -67,9 +67,9 @@ class Recording:
     # what each mark in the events begins, and how many functions were called until the next
     segments: list[PhaseName] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
-    # by the last step, which stands for so many more
+    # how many more steps the last one stands for
     num_repetitions: int = 0
-    # by the first step, where the second is the last: the state of an optimizer
+    # allocations that only the first step made and the second does not repeat: an optimizer's state
     made_once: NDArray[np.int64] = field(default_factory=lambda: repeating.NOTHING)
 
     @property
@@ -91,7 +91,8 @@ class Recording:
             self.python_calls.stop()
 
     def can_repeat(self, num_steps: int) -> bool:
-        """Whether the last step is long and stands for so many more: then they need not run."""
+        """Whether the last step is long, and the next `num_steps` steps would do the same: then
+        they need not run."""
         bounds = self._bounds()
         if not self._are_steps(2) or bounds[-1] - bounds[-2] < repeating.LONG_STEP:
             return False
@@ -111,13 +112,14 @@ class Recording:
     def _last_two(
         self, bounds: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], list[int]]:
-        """What `repeating` compares."""
+        """The last two steps, in the form in which `repeating` compares them."""
         work = self.device.done_array(bounds[-3], bounds[-1])
         within = [bound - bounds[-3] for bound in bounds]
         return self.device.events_array(), self.device.allocations_array(), work, within
 
     def _num_until_steady(self, run: trace.SimulatedRun) -> int:
-        """Steps that do the same may still take more: each finds the free memory cut up anew."""
+        """How many more steps it takes until memory no longer grows. Steps that do the same may
+        still take more, because each finds the free memory fragmented in another way."""
         if self.num_repetitions or run.held_until or not self._are_steps(3):
             return 0
         if not repeating.does_the_same(*self._last_two(self._bounds())):
@@ -137,12 +139,14 @@ class Recording:
         return self._bounds()[-1] < FEW_OPERATORS
 
     def steps_are_alike(self) -> bool:
-        """Layers may be left out, and batches may be of several lengths."""
+        """Whether all steps take the same memory. They may not, where layers are left out or
+        batches have several lengths."""
         *lengths, last = np.diff(self._bounds()).tolist()
         events = self.device.events_array()
         taken, step = events > 0, np.cumsum(events == 0)
         made = self.device.allocations_array()[events[taken] - 1]
-        # torch 2.15 takes a large workspace for each product: all else would be small beside it
+        # torch 2.15 takes a large workspace for each product, beside which everything else would
+        # look small
         is_workspace = self._is_of({WORKSPACE}, made["operator_name"])
         sizes = np.where(is_workspace, 0, made["num_bytes"])
         # without the build and the first step, which makes the optimizer's state
@@ -154,7 +158,7 @@ class Recording:
         return all(length == last + 1 for length in lengths[1:])
 
     def describe(self) -> trace.SimulatedRun:
-        """What was recorded until now, and the last step as often again as it takes more."""
+        """Describes the recording, with the last step repeated until memory no longer grows."""
         self.python_calls.stop()
         kept.keep()
         found = self._recorded()
@@ -191,7 +195,7 @@ class Recording:
             uses_libraries=any(map(_is_of_library, operators)),
             uses_solver=any(map(_is_of_solver, operators)),
             works=self._described(self.device.done_array(bounds[step], bounds[step + 1])),
-            # a trainer that is asked to end does so in its last step
+            # a trainer that is asked to stop makes further calls in its last step
             num_python_calls=min(calls[number] for number in whole[-1 if is_second else -2 :]),
             segments=(*self.segments, *self.segments[-1:] * self.num_repetitions),
             uncalibrated_kernels=tuple(sorted(self.gpu.uncalibrated_kernels)),
@@ -231,14 +235,14 @@ class Recording:
         )
 
     def _first_kernel(self, allocations: NDArray[Any], names: NDArray[np.int32]) -> int:
-        """The first allocation that no copy from the host has made, and no product."""
+        """The first allocation that was made by neither a copy nor a product by cuBLAS."""
         is_kernel = ~self._is_of(COPIES | PRODUCTS, names)
-        # what starts CUDA is a tensor of one element
+        # the first allocation, of one element, only starts CUDA
         is_kernel[:1] &= allocations["num_bytes"][:1] > 8
         return _first(is_kernel)
 
     def _is_of(self, operators: Set[str], names: NDArray[np.int32]) -> NDArray[np.bool_]:
-        ours = np.zeros(names.max(initial=-1) + 2, bool)  # the last is of what has none: -1
+        ours = np.zeros(names.max(initial=-1) + 2, bool)  # the last entry is for -1: no name
         for name in _used(names):
             ours[name] = self.device.name(name).partition(".")[0] in operators
         return ours[names]
@@ -255,7 +259,7 @@ class Recording:
     def _details(
         self, allocations: NDArray[Any], categories: trace.Labels, original: repeating.Originals
     ) -> Callable[[int], trace.Allocation]:
-        """A function that describes the n-th allocation: most are never asked for."""
+        """A function that describes the n-th allocation. It is called for few of them."""
         shapes = self.device.shapes()
         # Looked up now: when an allocation is described, the model may be gone.
         module_names = self.ownership.module_names()
@@ -285,11 +289,12 @@ class Recording:
         return detail_of
 
     def _bounds(self) -> list[int]:
-        """Where among all operators each segment begins and the last one ends."""
+        """The index among all operators at which each segment begins, and the end of the last
+        one."""
         return [*(self.device.work_begins() or [0]), self.device.num("work")]
 
     def _whole_steps(self, bounds: Sequence[int]) -> list[int]:
-        """What was begun last may lack its update."""
+        """The indices of the steps that are complete: the last one may lack its update."""
         steps = [i for i, phase in enumerate(self.segments) if phase is PhaseName.TRAIN] or [0]
         # the first step also makes the optimizer's state
         lengths = sorted(bounds[step + 1] - bounds[step] for step in steps[1:] or steps)
@@ -305,23 +310,23 @@ class Recording:
 
 
 def _place_of(number: int, events: NDArray[np.int64]) -> int:
-    """Of that allocation in the events."""
+    """The index of this allocation in the events."""
     return int(np.argmax(events == number)) if number else 0
 
 
 def _used(names: NDArray[np.int32]) -> list[int]:
-    """Each once, in order."""
+    """Each name that occurs, once, in order."""
     return (np.flatnonzero(np.bincount(names + 1)) - 1).tolist()
 
 
 def _first(is_one: NDArray[np.bool_]) -> int:
-    """The number of its allocation; 0: there is none."""
+    """The number of the first allocation for which it is true; 0 if there is none."""
     return int(is_one.argmax()) + 1 if is_one.any() else 0
 
 
 def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Which allocations were made without gradients and are alive when the step's next backward
-    pass begins: those of a torch.autograd.Function, as what is compiled is."""
+    pass begins: those of a torch.autograd.Function, such as compiled code."""
     kept, without = np.zeros(len(phases), bool), np.flatnonzero(phases == UPDATE)
     if not len(without):
         return kept
@@ -336,7 +341,8 @@ def _kept_for_backward(events: NDArray[np.int64], phases: NDArray[np.int32]) -> 
 
 
 def _is_of_library(operator: str) -> bool:
-    """Flash attention and cuDNN bring kernels of their own, which are loaded when first used."""
+    """Whether an operator uses flash attention or cuDNN, whose kernels are loaded when they are
+    first used."""
     names = ("flash_attention", "cudnn", "aten::convolution_backward")
     return any(name in operator for name in names)
 

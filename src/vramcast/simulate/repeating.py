@@ -1,4 +1,4 @@
-"""A long step that does what the step before did stands for those that would come after it."""
+"""Repeats a long step that did the same as the step before, instead of running more steps."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from vramcast.tracing.trace import HELD, in_canonical_order
 from vramcast.tracing.work import BACKWARD, UPDATE
 
 Numbers = NDArray[np.int64]
-# Operators. Shorter steps take less than a second: all of them run.
+# Operators of a step. Shorter ones take less than a second, so they are all run.
 LONG_STEP = 50_000
 NOTHING = np.empty(0, np.int64)
 COMPARED = ["num_bytes", "operator_name", "stream"]
@@ -21,12 +21,12 @@ def does_the_same(
     events: Numbers, allocations: NDArray[Any], works: NDArray[Any], bounds: Sequence[int]
 ) -> bool:
     """Whether the last two steps allocate, free and compute the same, in the same order. `bounds`
-    are those of the steps in `works`."""
+    says where the steps begin and end in `works`."""
     before, last = (works[begin:end] for begin, end in zip(bounds[-3:], bounds[-2:], strict=False))
     # the mark of the last step ends the one before
     if not np.array_equal(before[:-1].view(np.uint64), last.view(np.uint64)):
         return False
-    # gradients accumulate: a later step will update
+    # gradients accumulate, and a later step will update
     if BACKWARD in last["phase"] and UPDATE not in last["phase"]:
         return False
     *earlier, mark_before, mark = np.flatnonzero(events == 0).tolist()
@@ -44,8 +44,8 @@ def does_the_same(
 def made_by_first_alone(
     events: Numbers, allocations: NDArray[Any], works: NDArray[Any], bounds: Sequence[int]
 ) -> Numbers | None:
-    """Where the second step does what the first did, but for what the first made once and kept, as
-    the state of an optimizer: the numbers of these allocations. None where it does not."""
+    """The numbers of the allocations that only the first of two steps made and kept, such as an
+    optimizer's state. None where the steps differ in anything else."""
     marks = np.flatnonzero(events == 0).tolist()
     if len(bounds) != 3 or len(marks) != 2 or BACKWARD not in works["phase"][bounds[1] :]:
         return None
@@ -78,7 +78,7 @@ def made_by_first_alone(
 
 
 def _lacks_only_updates(first: NDArray[Any], second: NDArray[Any]) -> bool:
-    """The second is the first without some work of its update, which lies together."""
+    """Whether the second step is the first without one contiguous part of its update."""
     num_more = len(first) - len(second)
     if num_more < 0 or UPDATE not in second["phase"]:
         return False
@@ -97,9 +97,10 @@ def _is_free(step: Numbers) -> NDArray[np.bool_]:
 
 
 def _relative(events: Numbers, before: int, mark: int) -> tuple[Numbers, Numbers] | None:
-    """The events of the last step, which begins at `mark`, and the allocations of the step `before`
-    that it frees. In the events these are HELD, and its own allocations are counted from its first.
-    None where it frees older ones, or one that another stream may use."""
+    """The events of the last step, which begins at `mark`, numbered so that they can be compared,
+    and the allocations of the step `before` that it frees. Its own allocations are counted from its
+    first; frees of the step before are HELD. None where it frees older allocations, or one that
+    another stream may use."""
     step = in_canonical_order(events[mark:])
     first_before, first = (1 + int((events[:begin] > 0).sum()) for begin in (before, mark))
     is_free = _is_free(step)
@@ -117,8 +118,8 @@ def _moved(step: Numbers, by: int) -> Numbers:
 def with_repetitions(
     events: Numbers, num_repetitions: int, made_once: Numbers = NOTHING
 ) -> Numbers:
-    """The last step so many times more, each with allocations of its own. The step before it made
-    some allocations that are not made again."""
+    """The events with the last step repeated, each time with allocations of its own. `made_once`
+    are allocations of the step before it that are not made again."""
     last, num_made = _last_step(events)
     first = 1 + int((events > 0).sum()) - num_made
     is_older = _is_free(last) & (-last < first)
@@ -129,14 +130,14 @@ def with_repetitions(
 
 
 class Originals(NamedTuple):
-    """What those of `with_repetitions` repeat, or are."""
+    """Maps allocations of `with_repetitions` to those that were recorded."""
 
     num_recorded: int
     num_last: int
     num_repetitions: int
 
     def each(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Of all, from those that were recorded."""
+        """The values of all allocations, from the values of those that were recorded."""
         own = values[self.num_recorded - self.num_last :]
         return np.concatenate([values, *[own] * self.num_repetitions])
 
@@ -150,7 +151,7 @@ def originals(events: Numbers, num_allocations: int, num_repetitions: int) -> Or
 
 
 def _last_step(events: Numbers) -> tuple[Numbers, int]:
-    """Its events, and how many allocations it makes."""
+    """The events of the last step, and how many allocations it makes."""
     marks = np.flatnonzero(events == 0)
     last = events[int(marks[-1]) if len(marks) else 0 :]
     return last, int((last > 0).sum())

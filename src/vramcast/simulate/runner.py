@@ -15,9 +15,10 @@ from vramcast.units import check_timeout
 
 TASK = "vramcast.simulate.worker:answer"
 IMPORT_TASK = "vramcast.simulate.worker:import_libraries"
-# once for all simulations of a server
+# run once for all simulations of a server
 SHARED = ("vramcast.simulate.libraries:load_in_background", "vramcast.simulate.worker:preload")
-# a prediction does not touch a GPU that is there, and computes nothing, Triton's kernels neither
+# a prediction never touches a real GPU, needs no threads to compute, and does not run Triton's
+# kernels
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TRITON_INTERPRET": "0"}
 ADVICE = {
     FailureKind.TIMEOUT: "Allow more time with --timeout SECONDS, or look for a loop that waits "
@@ -36,7 +37,8 @@ _lock = threading.Lock()
 
 
 def simulation_server() -> ForkServer:
-    """The one that is kept for the next command, where the user asked for it; else one's own."""
+    """The server that is kept between commands, if the user asked for that; else a server of our
+    own."""
     asked = kept.wanted()
     if asked is not kept.Wanted.OFF:
         idle_seconds = kept.KEEP_SECONDS if asked is kept.Wanted.KEEP else None
@@ -48,9 +50,10 @@ def simulation_server() -> ForkServer:
 
 @contextlib.contextmanager
 def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
-    """Simulations inside fork from one process that has imported torch: each saves seconds.
+    """Simulations in this block fork from one process that has imported torch. This saves seconds
+    each.
 
-    When the last that uses it has left, it waits for the next simulation of this process.
+    When the last user has left, the server waits for the next simulation of this process.
     """
     global _shared, _num_users
     with _lock:
@@ -68,8 +71,8 @@ def shared_server(server: ForkServer | None = None) -> Iterator[ForkServer]:
 
 
 class _Waiting:
-    """The server of this process that nobody uses now. It ends with the process, after some
-    minutes, or when variables of the environment have changed."""
+    """Holds this process's server while nobody uses it. It is closed when the process ends, after
+    some minutes, or when environment variables have changed."""
 
     def __init__(self) -> None:
         self._server: ForkServer | None = None
@@ -89,7 +92,7 @@ class _Waiting:
         return simulation_server()
 
     def put(self, server: ForkServer) -> None:
-        self.close()  # one that waits already
+        self.close()  # another that is waiting
         with self._changing:
             if not self._process:
                 atexit.register(self.close)
@@ -103,7 +106,7 @@ class _Waiting:
         with self._changing:
             self._end.cancel()
             server, self._server = self._server, None
-        # not in a process that user code has forked: the server is not its own
+        # not in a process that user code has forked, because that does not own the server
         if server is not None and self._process == os.getpid():
             server.close()
 
@@ -113,7 +116,7 @@ _waiting = _Waiting()
 
 @contextlib.contextmanager
 def early_server() -> Iterator[None]:
-    """Begins to import torch for the simulations inside, before one is asked for."""
+    """Begins to import torch for the simulations in this block, before the first is asked for."""
     if _shared is None:
         server = simulation_server()
         server.start()
@@ -126,7 +129,7 @@ def early_server() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _server_for(request: dict[str, Any]) -> Iterator[ForkServer]:
-    """A launch line may name another interpreter."""
+    """The server for this request: a launch line may name another Python interpreter."""
     python = request.get("python")
     with ForkServer(SHARED, ENVIRONMENT, python) if python else shared_server() as server:
         yield server
@@ -140,10 +143,10 @@ def simulate(
     on_output: Callable[[bytes], None] | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> dict[str, Any]:
-    """The answer, with the seconds that it took. `on_output` gets what a program prints;
+    """The answer, with the seconds that it took. `on_output` receives what a program prints;
     `meanwhile` is called while the other process works."""
     check_timeout(timeout_seconds)
-    # not above: a command starts its worker process as soon as this module is imported
+    # imported here: a command starts its worker process as soon as this module is imported
     from vramcast.workload import parse_reference
 
     started = time.perf_counter()
@@ -166,8 +169,8 @@ def simulate(
 
 
 def _family(request: dict[str, Any]) -> dict[str, Any] | None:
-    """Simulations that import the same libraries, on the same GPU, which these may look at. A trace
-    is written once: such a task is never asked again."""
+    """Names the simulations that import the same libraries with the same GPU, which libraries may
+    look at. None for launch lines, several GPUs and traces, which are written only once."""
     if {"line", "trace", "gpus"} & request.keys():
         return None
     what = {name: request[name] for name in ("gpu", "memory_bytes", "allocator")}

@@ -1,8 +1,8 @@
 """Forward passes of an evaluation that do the same are not run again and again.
 
-After a few that changed nothing of the module, read nothing from the GPU and did the same, those
-that follow only do that once more. Where the input grows, one in some is run, and what the others
-take grows as in those.
+After a few passes that changed nothing in the module, read nothing from the GPU and did the same,
+further ones only repeat their events. Where the input grows, only one pass in several is run; the
+sizes of the others are extrapolated from those.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vramcast.simulate.pass_forms import Numbers, Result, State
 
 FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
-# where the input grows; odd, as kernels pad to multiples of 8
+# where the input grows; odd, because kernels pad to multiples of 8
 FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 32, 17, 71
 MOST_KINDS = 4
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
@@ -41,18 +41,18 @@ GROWING = (
 
 @dataclass
 class _Pass:
-    """What one did. Allocations are counted from its first."""
+    """What one forward pass did. Its allocations are numbered from its first."""
 
-    same: State  # of all passes that are alike
+    same: State  # equal for all passes that are alike
     # sizes of its allocations; then sizes, strides and offsets of its results
     numbers: Numbers
     names: Sequence[int]
     work: bytes
     results: Sequence[Any]
     form: Any
-    # of the cast weights that autocast keeps until it ends
+    # numbers of the cast weights that autocast keeps until it ends
     kept: frozenset[int]
-    # when it made what is alive at its end
+    # the event index and number of allocations that are alive at its end
     made: Sequence[tuple[int, int]]
     num_events: int
     num_work: int
@@ -60,7 +60,7 @@ class _Pass:
     first_allocation: int
     first_work: int
     num_alike: int = 0
-    # by which the numbers grew, and by which that grows
+    # the growth of `numbers` per pass, and the growth of that
     step: Any = 0
     bend: Any = 0
     is_exact: Any = True  # so far
@@ -81,7 +81,7 @@ class _Pass:
         if not all(self.is_exact[places].all() for places in must_be):
             self.num_alike = 0
             return
-        # what is padded grows in stairs
+        # padded sizes grow in steps
         stairs = grown // num_passes if num_passes >= RUN_ONE_IN else 0
         self.step = np.where(self.is_exact, last.step + num_passes * last.bend, stairs)
         self.bend = last.bend * self.is_exact
@@ -97,16 +97,16 @@ class _Pass:
 
 @dataclass(eq=False)
 class _Known:
-    """Of a module: its last passes of one kind, such as the blocks of a long sample."""
+    """The last passes of a module of one kind, such as the blocks of a long sample."""
 
     form: State
     numbers: Sequence[int]
-    step: Sequence[int]  # by which they grow
+    step: Sequence[int]  # how much they grow per pass
     num_passes: int = 0
     num_since: int = 0  # passes that were not run
     num_in_vain: int = 0
     is_old: bool = False
-    is_odd: bool = False  # the last that was run
+    is_odd: bool = False  # the last pass that was run did not fit the pattern
     last: _Pass | None = None
     parts: forms.Parts | None = None
 
@@ -119,7 +119,7 @@ class SamePasses:
     def __init__(self, device: Device, note: Callable[[str], None]) -> None:
         self._device, self._note = device, note
         self._known: WeakKeyDictionary[torch.nn.Module, list[_Known]] = WeakKeyDictionary()
-        self._kept: list[Tensor] = []  # by autocast
+        self._kept: list[Tensor] = []  # cast weights, which autocast keeps
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
@@ -148,12 +148,12 @@ class SamePasses:
             known.is_old = True
             return go()
         known.parts = parts = known.parts or forms.Parts(module)
-        if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # who knows what hooks do
+        if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # hooks may do anything
             return go()
         last, known.num_since = known.last, known.num_since + 1
         is_like = last and last.num_alike >= FEWEST_ALIKE
         is_due = last and known.grows and known.num_since >= last.run_one_in
-        # while an input grows on, nobody changes the module
+        # while an input keeps growing, nobody changes the module
         if last and is_like and not is_due and (known.grows or last.same[0] == parts.state()):
             self._note(GROWING if known.grows else NOTE)
             known.num_in_vain = 0
@@ -163,7 +163,8 @@ class SamePasses:
 
     @staticmethod
     def _found(all_known: list[_Known], form: State, numbers: Sequence[int]) -> _Known:
-        """The one that goes on with these, or of a sample that begins. Last used last."""
+        """The kind of passes that these sizes continue, or a new kind. The last used is the last in
+        the list."""
         alike = [
             (known, tuple(map(sub, numbers, known.numbers)))
             for known in all_known
@@ -203,7 +204,7 @@ class SamePasses:
             return result
         if last and was_given_back:
             observed.compare(last, num_passes, known.grows)
-        # kernels do not pad every eighth size
+        # at every eighth size kernels do not pad
         is_known = last is not None and known.grows and last.num_alike >= FEWEST_ALIKE
         known.is_odd = is_known and not observed.num_alike and not known.is_odd
         known.last = observed
@@ -212,7 +213,7 @@ class SamePasses:
         return result
 
     def _pass(self, result: Any, state: State, given: Sequence[int], *first: int) -> _Pass | None:
-        """None where it cannot be repeated."""
+        """Describes the pass. None where it cannot be repeated."""
         device, (first_event, first_allocation, first_work) = self._device, first
         events = [_relative(event, first_allocation) for event in device.events(first_event)]
         work, allocations = device.work(first_work), device.allocations(first_allocation)
@@ -250,7 +251,8 @@ class SamePasses:
         return {-event - last.first_allocation for event in events}
 
     def _repeat(self, last: _Pass, num_passes: int, given: Sequence[Any]) -> Any:
-        """Its results are made where it made them, so that all other memory is where it was."""
+        """Repeats the events of a pass. Its results are allocated at the same place in them, so
+        that all other memory is laid out as before."""
         library = self._device.library
         numbers = last.after(num_passes)
         as_now = numbers.ctypes.data, last.first_allocation
@@ -285,7 +287,8 @@ def _size(step: Sequence[int]) -> int:
 
 
 def _relative(event: int, first: int) -> int:
-    """0 for what is no allocation of the pass, or its end."""
+    """The event with its allocation numbered within the pass. 0 for events that concern no
+    allocation of the pass."""
     number = abs(event) - first
     is_own = 0 < number < MOST_ALLOCATIONS
     return (number if event > 0 else -number) if is_own else 0

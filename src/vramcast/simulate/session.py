@@ -31,12 +31,13 @@ STEPS = 4
 MOST_MORE_STEPS = 18
 # Where steps differ; as many as there may be if they are short.
 MORE_WHERE_STEPS_DIFFER = 6
-# What is computed goes on to change when steps have been alike: as many as probe runs, if they take
-# no longer than this. Less than native/computing.h allows, after which nothing is known.
+# Computed values may still change after steps have been alike, so as many steps as `probe` does are
+# run, if they take no longer than this. It is less than native/computing.h allows, after which
+# nothing is known.
 MOST_COMPUTING_SECONDS = 36
-# What another stream uses adds up until the host is as far ahead of the GPU as it can be.
+# Memory that another stream uses adds up until the host is as far ahead of the GPU as it can be.
 MOST_STEPS_AHEAD = 100
-LOCATED_BYTES = 64 << 10  # smaller tensors are not worth finding their source line
+LOCATED_BYTES = 64 << 10  # the source lines of smaller tensors are not worth finding
 WORKLOAD_SEED = 0  # as `probe` sets it
 PROGRAM_SEED = 67280421310721  # torch's own, where a program sets none
 MOST_REMARKS, MOST_CHARACTERS = 10, 500
@@ -73,13 +74,13 @@ class Session:
         )
         kernels.install(self.gpu)
         _interpret_scripted_functions()
-        # Later collections need not look at what the imports made.
+        # Later garbage collections need not look at the objects of these imports.
         gc.freeze()
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """What is imported in this block finds the simulated GPU. What it puts there is part of
-        every recording."""
+        """Modules imported in this block find the simulated GPU. Memory that they allocate there is
+        part of every recording."""
         from vramcast.simulate import patches
 
         with patches.installed(self.gpu), self.device.on():
@@ -91,8 +92,8 @@ class Session:
     def recording(
         self, *, locate: bool = True, locate_all: bool = False, seed: int = WORKLOAD_SEED
     ) -> Iterator[Recording]:
-        """What runs in this block is recorded. `locate` finds modules, optimizers and lines of
-        large tensors, `locate_all` of all."""
+        """Records what runs in this block. `locate` finds modules, optimizers and the source lines
+        of large tensors, `locate_all` of all tensors."""
         import torch
 
         from vramcast.simulate import patches
@@ -114,7 +115,9 @@ class Session:
             torch.manual_seed(seed)
             stack.enter_context(self.device.on())
             if self._has_recorded:
-                gc.collect()  # what is left of the recording before: none may follow, so not there
+                # frees what the last recording left; done here, because often no other recording
+                # follows
+                gc.collect()
                 self.device.library.vramcast_reset()
             # The first allocation of a process makes the CUDA context and a small segment.
             torch.empty(1, device="cuda")
@@ -129,7 +132,8 @@ class Session:
             finally:
                 python_calls.stop()
                 if torch.distributed.is_available() and torch.distributed.is_initialized():
-                    torch.distributed.destroy_process_group()  # the next may begin another
+                    # the next recording may begin another
+                    torch.distributed.destroy_process_group()
                 self.gpu.library_memory.clear()
                 self.device.library.vramcast_reset()
                 self._has_recorded = True
@@ -145,10 +149,10 @@ class Session:
         limited: bool = False,
         computes: bool = False,
     ) -> SimulatedRun:
-        """Build a workload with these knobs, do some steps, and describe them.
+        """Builds a workload with these knobs, does some steps, and describes them.
 
         Only with `limited` does it run out of memory where the GPU would. With `computes` it fails
-        where computing what the GPU would takes too much.
+        where computing all values takes too long or too much memory.
         """
         values = bind_knobs(function, knobs)
         with ExitStack() as stack:
@@ -179,12 +183,12 @@ class Session:
     def _do_steps(
         self, recording: Recording, step: Callable[[], Any], steps: int, *, may_repeat: bool
     ) -> None:
-        """And more until CUDA graphs are replayed, as much memory waits for other streams as ever
-        will, and steps of several kinds were seen."""
+        """Does these steps, and more until CUDA graphs are replayed, the memory that waits for
+        other streams no longer grows, and steps of several kinds were seen."""
         graphs, is_steady = self.gpu.graphs, True
         for left in reversed(range(-MOST_STEPS_AHEAD, steps)):
             is_ahead = self.device.library.vramcast_num_held() and self.gpu.elapsed.has_got_ahead()
-            self.check_all_was_computed()  # of the last step too
+            self.check_all_was_computed()  # also after the last step
             if left < 0 and not is_ahead and (is_steady or left < -MOST_MORE_STEPS):
                 return
             recording.mark_step()
@@ -202,7 +206,7 @@ class Session:
 
 
 def _remarks(step: Any) -> list[str]:
-    """What a workload says about itself, for its answer."""
+    """The workload's remarks about itself, for its answer."""
     told = getattr(step, "remarks", ())
     if not isinstance(told, list | tuple):
         return []
@@ -225,7 +229,7 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
 
 
 def _interpret_scripted_functions() -> None:
-    """torch.jit compiles no kernels; its interpreter frees a tensor after its last use."""
+    """Makes torch.jit compile no kernels. Its interpreter frees a tensor after its last use."""
     import torch
 
     torch._C._jit_override_can_fuse_on_gpu(False)

@@ -1,7 +1,7 @@
 """torch.cuda.Stream and torch.cuda.Event on the simulated device.
 
-Their code in torch/cuda/streams.py stays; what they inherit from is missing in a build of torch
-without CUDA, and asks the driver in one with it. torch.Stream and torch.Event take its place.
+Their code in torch/cuda/streams.py stays. Their base classes are missing in a build of torch
+without CUDA, and ask the driver in one with it, so torch.Stream and torch.Event replace them.
 Programs may import these classes by name, so this is done before any of them runs.
 """
 

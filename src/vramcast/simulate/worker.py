@@ -37,23 +37,24 @@ from vramcast.workload import bind_knobs, load_function, parse_reference, togeth
 from vramcast.workload.knobs import described
 from vramcast.workload.switches import Switches, apply_switches
 
-MOST_STAGES = 16  # of a pipeline, simulated without being asked for
+MOST_STAGES = 16  # of a pipeline; more are not simulated without being asked for
 OF_A_RANK = ("peak_allocated_bytes", "peak_reserved_bytes", "fits")
-# Of many predictions: with more, what they import in seconds is imported once.
+# With more checkpointed cases among many predictions, torch._dynamo, which takes seconds to import,
+# is imported once for all.
 FEW_CHECKPOINTED = 2
-# of this process, by GPU: libraries that were imported on one may hold on to it
+# the sessions of this process by GPU; a library that was imported with one GPU may keep using it
 _sessions: dict[str, Session] = {}
 
 
 @cache
 def load_device() -> Device:
-    """Of this process. A fork server loads it once for all simulations."""
+    """The device of this process. A fork server loads it once for all simulations."""
     return Device()
 
 
 def preload() -> None:
-    """What every simulation imports. The device must come before torch: where it is not compiled
-    yet, each simulation imports them itself, later."""
+    """Imports what every simulation needs. The device must be loaded before torch; where it is not
+    compiled yet, each simulation imports these itself later."""
     if needs_building():
         return
     device = load_device()
@@ -77,8 +78,8 @@ def _session_for(budget: Budget) -> Session:
 
 
 def import_libraries(request: dict[str, Any], names: list[str]) -> None:
-    """In a branch of a kept server, as a workload would import them. What it imports only under
-    conditions that are not met here is left to it."""
+    """Imports libraries in a branch of a kept server, as a workload would. One that cannot be
+    imported here is left to the workload."""
     budget = _budget(request, request["gpu"])
     with _session_for(budget).importing():
         for name in names:
@@ -87,8 +88,8 @@ def import_libraries(request: dict[str, Any], names: list[str]) -> None:
 
 
 def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, Any]:
-    """Predictions, a curve, a search or a plan, without the seconds that it took. What takes
-    longer tells how far it is."""
+    """The answer to a request: a prediction, a curve, a search or a plan. `tell` receives the
+    progress of longer ones."""
     budget = _budget(request, request["gpu"])
     session = _session_for(budget)
     session.gpu.memory = _live_memory(session, budget)
@@ -119,10 +120,10 @@ def answer(request: dict[str, Any], tell: Callable[[Any], None]) -> dict[str, An
 
 
 def _cases(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
-    """Many predictions of one function: each in a fork of this process, which has imported what
-    the workload imports."""
+    """Many predictions of one function, each in a fork of this process, which has already done the
+    workload's imports."""
     if sum("checkpoint" in str(case) for case in job.request["cases"]) > FEW_CHECKPOINTED:
-        importlib.import_module("torch._dynamo")  # as torch does where something is checkpointed
+        importlib.import_module("torch._dynamo")  # torch imports it where something is checkpointed
     job.build_once()
 
     def of(case: dict[str, Any]) -> Callable[[Any], dict[str, Any]]:
@@ -139,7 +140,8 @@ def _cases(job: Job, tell: Callable[[Any], None]) -> dict[str, Any]:
 
 
 def _bound(job: Job) -> dict[str, Any]:
-    """The knobs in force, and with each of the changes; a text says why one is not taken."""
+    """The knobs in force, and the knobs with each of the changes. A text says why a change is
+    refused."""
     given, found = together(job.request), list[dict[str, Any] | str]()
     for change in job.request["bind"]:
         try:
@@ -154,9 +156,10 @@ def _bound(job: Job) -> dict[str, Any]:
 
 
 def _of_ranks(job: Job) -> dict[str, Any]:
-    """The prediction of the rank that needs most, with the memory of all that were simulated.
+    """The prediction of the rank that needs the most memory, with the memory of all simulated
+    ranks.
 
-    A rank may fail where another does not: it lacks what others would tell it.
+    One rank may fail where another does not, because it lacks data that other ranks would send.
     """
     world = job.request["world"]
 
@@ -202,7 +205,7 @@ def _of_ranks(job: Job) -> dict[str, Any]:
 
 
 def _distinct_ranks(found: dict[int, dict[str, Any]]) -> list[dict[str, Any]]:
-    """One of those that take the same memory stands for the others."""
+    """The ranks with different memory. One of those that take the same stands for the others."""
     distinct: dict[tuple[Any, ...], dict[str, Any]] = {}
     for rank in sorted(found):
         told = {name: found[rank][name] for name in OF_A_RANK}
@@ -220,7 +223,7 @@ def _prediction(job: Job) -> dict[str, Any]:
 
 
 def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
-    """And the ranks that have the stages of its pipeline."""
+    """The prediction, and the ranks that have the stages of its pipeline."""
     has_trace = job.request.get("trace") is not None
     found, is_short, stages, keeps_by_time, tries_kernels, has_overlaps = job.run(
         lambda run: (
@@ -234,7 +237,7 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
     )
     if keeps_by_time:
         found = with_bounds(job, found)
-    # a whole program is not run three times: it may take minutes, and does what it does each time
+    # a whole program is not run several times: it may take minutes, and repeats its side effects
     if tries_kernels and "line" not in job.request:
         found = with_other_kernels(job, found)
     if has_overlaps and "line" not in job.request:
@@ -245,7 +248,8 @@ def _with_stages(job: Job) -> tuple[dict[str, Any], Sequence[int]]:
 
 
 def _within_the_limit(job: Job, found: dict[str, Any]) -> dict[str, Any]:
-    """A program may catch torch.OutOfMemoryError and go on with less: it is run again."""
+    """Runs the program again with a memory limit: it may catch torch.OutOfMemoryError and go on
+    with less."""
     with contextlib.suppress(WorkloadError, SystemExit):
         limited, _ = job.run(
             lambda run: _predicted(job, run, only_if_it_fits=True),
@@ -260,7 +264,8 @@ def _within_the_limit(job: Job, found: dict[str, Any]) -> dict[str, Any]:
 def _predicted(
     job: Job, run: SimulatedRun, *, only_if_it_fits: bool = False
 ) -> tuple[dict[str, Any], bool]:
-    """The prediction, and whether it needs more than there is. Its trace is written."""
+    """The prediction, and whether it needs more memory than there is. Writes the trace, if
+    wanted."""
     folder, knobs = job.request.get("trace"), job.shown_knobs()
     budget = job.budget.of(run)
     prediction = forecast(
@@ -268,7 +273,7 @@ def _predicted(
         budget,
         workload=job.workload,
         knobs=knobs,
-        # A table of several does not show them.
+        # A table of several GPUs does not show details.
         is_detailed="gpus" not in job.request,
     )
     if folder is not None and (prediction.fits or not only_if_it_fits):
@@ -288,7 +293,8 @@ def _predicted(
 
 
 def _on_several_gpus(job: Job) -> dict[str, Any]:
-    """One simulation serves all that are asked about, unless the program asked which GPU it has."""
+    """Predictions for several GPUs. One simulation serves them all, unless the program asked which
+    GPU it has."""
     first, *others = job.request["gpus"]
 
     def on_all(run: SimulatedRun) -> list[tuple[str | None, dict[str, Any], bool]]:
@@ -303,20 +309,20 @@ def _on_several_gpus(job: Job) -> dict[str, Any]:
         if is_short:
             _use_gpu(job, name)
             prediction = _within_the_limit(job, prediction)
-        # A name of JSON is a text: "" where no GPU was named.
+        # Keys in JSON are texts: "" where no GPU was named.
         predictions[name or ""] = prediction
     return {"predictions": predictions}
 
 
 def _in_passes(job: Job) -> dict[str, Any]:
-    """A step that accumulates the gradients of so many passes before its update."""
+    """Predictions for a step that accumulates the gradients of several passes before its update."""
     passes, plain = job.request["passes"], None
     if passes > PASSES:
         plain = _on_several_gpus(job)["predictions"]
     job.function = accumulating(job.function)
     found: dict[str, Any] = _on_several_gpus(job)["predictions"]
     for name, two in found.items():
-        # What two passes take longer than one is the time of every further pass.
+        # Every further pass takes as long as the second does.
         one = plain[name] if plain else None
         if not one or not one["step_seconds"] or not two["step_seconds"]:
             continue

@@ -14,7 +14,7 @@ from vramcast.records.calibration import Calibration
 DEFAULT_BYTES = 8_519_680  # :4096:2:16:8
 LARGE_BYTES = 32 << 20
 LT_BYTES = 1 << 20
-# torch versions, and the architectures (major numbers) that get the large workspace from then on
+# from this torch version on, GPUs with these major compute capabilities get the large workspace
 LARGE_SINCE = (((2, 10), (9,)), ((2, 12), (10, 12)), ((2, 14), (11,)))
 SHARED_SINCE, GIVEN_BACK_SINCE = (2, 12), (2, 15)
 SHARE, KEEP = "TORCH_CUBLASLT_UNIFIED_WORKSPACE", "TORCH_CUBLAS_WORKSPACE_CACHE"
@@ -25,7 +25,8 @@ def gemm_workspaces(
 ) -> tuple[int, int, bool]:
     """Bytes of cuBLAS and cuBLASLt, and whether a thread keeps them after its first product.
 
-    What the environment variables say that torch reads, else calibrated, else the default.
+    They come from the environment variables that torch reads, else from calibration, else from the
+    defaults.
     """
     version = minor_version(torch_version)
     is_large = any(version >= since and capability[0] in gpus for since, gpus in LARGE_SINCE)
@@ -33,7 +34,8 @@ def gemm_workspaces(
     lt = LT_BYTES
     if calibration:
         plain = calibration.gemm_workspace_bytes
-        lt = calibration.gemm_lt_workspace_bytes or LT_BYTES  # none: measured while it was shared
+        # 0 if it was measured while it was shared
+        lt = calibration.gemm_lt_workspace_bytes or LT_BYTES
     plain = configured(plain)
     if (lt_kib := os.environ.get("CUBLASLT_WORKSPACE_SIZE", "")).isdigit():
         lt = int(lt_kib) * 1024
@@ -51,7 +53,8 @@ def as_taken_by(torch_version: str) -> dict[str, str]:
 
 
 def configured(otherwise: int) -> int:
-    """Pairs of a size in KiB and a count, as :4096:2:16:8; torch and cuBLAS each take so much."""
+    """The bytes that CUBLAS_WORKSPACE_CONFIG asks for, in pairs of a size in KiB and a count, such
+    as :4096:2:16:8. torch and cuBLAS each take so much."""
     config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     if not config:
         return otherwise

@@ -9,7 +9,7 @@ FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
 
 @dataclass(frozen=True)
 class Convolution:
-    """`x` is a transposed convolution's result, and `y` its input."""
+    """The sizes of a convolution. For a transposed one, `x` is its result and `y` its input."""
 
     dtype: str  # fp32, bf16 or fp16
     tf32: bool
@@ -38,6 +38,7 @@ class Convolution:
 
     @property
     def is_matrix_product(self) -> bool:
-        """One by one, of all positions: cuDNN can leave it to cuBLAS."""
+        """Whether the filter is 1 x 1 and sees every position: then cuDNN can leave it to
+        cuBLAS."""
         is_whole = {*self.stride, self.groups, self.filter_area} == {1}
         return is_whole and not any(self.padding)

@@ -17,9 +17,10 @@ class Installed(NamedTuple):
 
 @cache
 def installed() -> Installed | None:
-    """As one of NVIDIA's packages, which torch's CUDA builds bring along."""
+    """cuDNN's library from NVIDIA's Python package, which torch's CUDA builds install. None without
+    it."""
     for cuda, place in product(CUDA_VERSIONS, map(Path, sys.path)):
-        # importlib.metadata would say the same, and takes as long to import as all else here
+        # importlib.metadata knows this too, but takes as long to import as everything else here
         if not any(place.glob(f"nvidia_cudnn_cu{cuda}-*.dist-info")):
             continue
         nvidia = place / "nvidia"

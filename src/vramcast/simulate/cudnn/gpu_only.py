@@ -1,7 +1,8 @@
-"""Kernels that cuDNN plans on a GPU only, and their workspaces as recorded on an H200.
+"""Kernels that cuDNN chooses only where it finds a GPU, and their workspaces as recorded on an
+H200.
 
-By benchmarks/convolutions/record_plans.py. Where cuDNN chooses another kernel on a GPU than
-without, it was one of these (in 33,318 plans).
+Recorded by benchmarks/convolutions/record_plans.py: in 33,318 plans, whenever cuDNN chose another
+kernel with a GPU than without, it was one of these.
 """
 
 import gzip
@@ -58,13 +59,14 @@ WORKSPACE_MULTIPLE = 16
 
 
 class Unknown(Exception):
-    """The kernel is chosen, but what it takes is not known to the byte."""
+    """cuDNN chooses this kernel, but its workspace is not known exactly."""
 
 
 def workspace_bytes(
     which: int, refusal: Refusal, c: Convolution, *, is_tried: bool = False
 ) -> int | None:
-    """None for a kernel that a GPU would refuse too, or that cuDNN only tries."""
+    """The workspace of a kernel that cuDNN refused because there is no GPU. None for a kernel that
+    it would refuse on a GPU too. `is_tried`: for cudnn.benchmark, which tries more kernels."""
     method = METHODS[which].get(refusal.engine)
     if method is Method.CUBLAS:
         return _cublas_bytes(which, c) if c.is_matrix_product and _may_round(c) else None
@@ -77,7 +79,9 @@ def workspace_bytes(
 
 
 def _can_be_transformed(which: int, c: Convolution, is_tried: bool) -> bool:
-    """No lines; small filters where all kernels are tried, and for their gradients."""
+    """Whether cuDNN uses a Fourier transform here: only for images of more than one line. In a
+    forward pass or data gradient, filters with a side of 1 or 2 are transformed only where all
+    kernels are tried."""
     is_image = len(c.x) == 4 and min(c.x[2:]) > 1
     return is_image and (is_tried or which == WEIGHT_GRADIENT or min(c.weight[2:]) > 2)
 
@@ -87,7 +91,9 @@ def _may_round(c: Convolution) -> bool:
 
 
 def _cublas_bytes(which: int, c: Convolution) -> int:
-    """A weight gradient for each image, to be added up. One product of all images is split."""
+    """The workspace of a 1 x 1 convolution by cuBLAS. A weight gradient that is not channels_last
+    is computed for each image, and these are added up. With channels_last it is one product over
+    all images, which cuBLAS splits."""
     sizes = c.x[0], *c.weight[:2], math.prod(c.x[2:])
     own_bytes = _products().get(product_key(which, c.dtype, c.channels_last, *sizes))
     if which != WEIGHT_GRADIENT or c.channels_last:
@@ -100,7 +106,7 @@ def _cublas_bytes(which: int, c: Convolution) -> int:
 def product_key(
     which: int, dtype: str, channels_last: bool, batch: int, rows: int, channels: int, area: int
 ) -> str:
-    """Of a 1 x 1 convolution; in PRODUCTS are the bytes of those that take some."""
+    """The key of a 1 x 1 convolution in PRODUCTS, which has only those with a workspace."""
     return f"{which} {dtype} {channels_last:d} {batch}x{rows}x{channels}x{area}"
 
 
@@ -122,7 +128,7 @@ def _depthwise_bytes(engine: int, reasons: Sequence[str], c: Convolution, which:
 
 
 def _winograd_bytes(which: int, c: Convolution) -> int | None:
-    """As recorded."""
+    """The workspace of cuDNN's Winograd kernel, as recorded. None where it does not apply."""
     if which != WEIGHT_GRADIENT or not is_for_winograd(c) or max(c.padding) > c.weight[-1] // 2:
         return None
     num_bytes = winograd_bytes(c)
@@ -137,7 +143,7 @@ def is_for_winograd(c: Convolution) -> bool:
 
 
 def winograd_bytes(c: Convolution) -> int:
-    """Beside copies of the tensors."""
+    """The transformed tiles of input, result and weight, without copies in another layout."""
     side, multiple = WINOGRAD_TILES[tuple(c.weight[2:])]
     channels, features = c.x[1], c.y[1]
     num_tiles = round_up(c.x[0], multiple) * math.prod(-(-size // side) for size in c.y[2:])

@@ -38,7 +38,8 @@ _files: dict[Gpu, _File] = {}
 
 
 def kept(ask: Ask) -> Any:
-    """`ask` where that is not known yet; None where cuDNN cannot be asked."""
+    """`ask`, but with answers of this or an earlier process where there is one. None where cuDNN
+    cannot be asked."""
 
     def answer(which: int, convolution: Convolution, gpu: Gpu, deterministic: bool) -> Answer:
         library = installed()
@@ -58,7 +59,7 @@ def kept(ask: Ask) -> Any:
 
 
 def keep() -> None:
-    """Writes what was asked since. Where that cannot be, it will be asked again."""
+    """Writes the new answers to disk. If that fails, cuDNN will be asked again next time."""
     for file in _files.values():
         fresh, file.fresh = file.fresh, {}
         if not fresh:
@@ -80,7 +81,8 @@ def _path(library: Installed, gpu: Gpu) -> Path:
 
 
 def _read(path: Path) -> Answers:
-    """Nothing of a file that others may have written, or that is no such file."""
+    """The answers in this file. Empty if another user could have written it, or if it has no such
+    content."""
     try:
         check_trusted(path)
         found = json.loads(read_text(path))

@@ -1,7 +1,7 @@
 """cuDNN's own library, through the part of its interface that needs no GPU.
 
-Since version 9.8 it can be told a GPU's properties instead of being given a GPU. It comes with the
-CUDA builds of torch, and as the package nvidia-cudnn-cu13.
+Since version 9.8 it accepts a description of a GPU instead of a GPU. It comes with the CUDA builds
+of torch, and as the package nvidia-cudnn-cu13.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from vramcast.simulate.build import cublas_substitute
 from vramcast.simulate.cudnn.files import installed
 from vramcast.simulate.cudnn.refusals import Log
 
-# Set to "off", cuDNN is not asked.
+# If this variable is "off", cuDNN is not asked.
 SWITCH = "VRAMCAST_CUDNN"
 PART_WITH_DRIVER = "libcudnn_engines_runtime_compiled.so.9"
 # the first version that can be asked without a GPU
 OLDEST_VERSION = 90800
-# What follows from the compute capability; what else a GPU has does not change cuDNN's choices.
+# By compute capability. Other properties of a GPU do not change cuDNN's choices.
 SHARED_MEMORY_BYTES = {70: 98304, 75: 65536, 80: 166912, 90: 232448, 100: 232448}
 OTHER_SHARED_MEMORY_BYTES = 101376
 
 
 class Kind(IntEnum):
-    """Of descriptors, as cudnn_graph.h numbers them."""
+    """Kinds of descriptors, with their numbers in cudnn_graph.h."""
 
     CONVOLUTION = 1
     ENGINE = 2
@@ -47,7 +47,7 @@ class Kind(IntEnum):
 
 
 class Type(IntEnum):
-    """Of attributes."""
+    """Types of attributes, with their numbers in cudnn_graph.h."""
 
     DATA_TYPE = 1
     BOOLEAN = 2
@@ -75,7 +75,7 @@ class CudnnError(Exception):
 
 
 class Descriptor:
-    """One of cuDNN's objects; those that it refers to live as long."""
+    """One of cuDNN's objects. It keeps alive the descriptors that it refers to."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind, self.address = kind, ctypes.c_void_p()
@@ -132,7 +132,7 @@ def _check(status: int) -> None:
 
 
 def version() -> int | None:
-    """Of the library, if it is installed and can be asked."""
+    """The version of the library. None if it is not installed or cannot be asked."""
     library = None if os.environ.get(SWITCH) == "off" else _library()
     return None if library is None else int(library.cudnnGetVersion())
 
@@ -176,7 +176,7 @@ def device_properties(gpu: Gpu) -> Descriptor:
 
 @cache
 def _library() -> Any:
-    """None where it is not installed, or too old."""
+    """The loaded library. None where it is not installed, or too old."""
     found = installed()
     if found is None:
         return None
@@ -186,7 +186,8 @@ def _library() -> Any:
             cublas = found.cublas or cublas_substitute(found.cublas_name)
             ctypes.CDLL(str(cublas), mode=ctypes.RTLD_GLOBAL)
             library = ctypes.CDLL(str(found.library))
-            # likewise for its own parts: in 9.27 this one needs the driver of a GPU
+            # it also ends the process where this part of it cannot be loaded: in 9.27 that needs a
+            # GPU's driver
             ctypes.CDLL(str(found.library.parent / PART_WITH_DRIVER))
         except OSError:
             return None

@@ -1,7 +1,8 @@
-"""The workspace of Hopper's kernels, which spread what is left over of a product on all its units.
+"""The workspace of Hopper's kernels, which spread the last tiles of a product over all units.
 
-As many tiles of the result as blocks run at once are computed together; those that remain are split
-along the depth. Every part writes its sums into the workspace; they are added up in pairs.
+The GPU computes as many tiles of the result at once as it can run blocks. The tiles that remain for
+the last round are split along the depth. Every part writes its sums into the workspace, where they
+are added up in pairs.
 """
 
 import math
@@ -37,16 +38,17 @@ TILES = {
 BLOCKS_AT_ONCE = {1: 132, 2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 7: 105, 8: 120, 12: 96, 16: 112}
 UNITS_OF_H200 = 132
 SUM_BYTES = COUNTER_BYTES = 4
-# to begin at a multiple of 128, and what the kernel itself notes
+# to begin at a multiple of 128, and for the kernel's own notes
 ALIGNMENT_BYTES, MORE_BYTES = 127, 32
-# what cuDNN adds without a GPU, whether the kernel needs it or not
+# without a GPU, cuDNN adds this whether the kernel needs it or not
 COUNTER_WITHOUT_GPU_BYTES = ALIGNMENT_BYTES + COUNTER_BYTES
 # elements in depth of one step of a tile
 STEP = {"fp32": 32, "bf16": 64, "fp16": 64}
 MAX_PARTS = 128
-# of groups put together
+# small groups of a convolution are put together up to so many channels
 GROUP = 64
-# Where all tiles fit at once, so many parts and more are used if each has so many steps.
+# Where all tiles run at once, they are split into MANY_PARTS or more if each part then has this
+# many steps.
 MANY_PARTS = 9
 STEPS_OF_MANY_PARTS = {"fp32": 33, "bf16": 17, "fp16": 17}
 # What one more round of adding up in pairs costs, in steps: a fixed part, and one by the tile. The
@@ -60,7 +62,7 @@ COSTS = {
 
 
 def sums_bytes(c: Convolution, which: int, knobs: Mapping[int, int], gpu: Gpu) -> int | None:
-    """Beside the copies of tensors. None for other kernels than those of Hopper's."""
+    """The workspace without copies of tensors. None for kernels that are not Hopper's."""
     tile = TILES.get(knobs.get(TILE, -1))
     is_known = gpu.capability == HOPPER and CLUSTER_ROWS in knobs and WORKSPACE in knobs
     if tile is None or not is_known:
@@ -85,7 +87,7 @@ def sums_bytes(c: Convolution, which: int, knobs: Mapping[int, int], gpu: Gpu) -
 def _tiles(
     c: Convolution, which: int, tile: tuple[int, int], cluster: tuple[int, int]
 ) -> tuple[int, int]:
-    """How many there are, and the steps of each. Small groups are put together."""
+    """How many tiles there are, and the steps of each. Small groups are put together."""
     features, channels, step = c.weight[0] // c.groups, c.weight[1], STEP[c.dtype]
     together = max(1, GROUP // max(features, channels)) if c.groups > 1 else 1
     groups, features, channels = (
@@ -108,7 +110,8 @@ def _tiles(
 
 
 def _num_parts(most: int, num_steps: int, tile: tuple[int, int], dtype: str, fits: bool) -> int:
-    """The fewest steps one after the other, with what adding up costs."""
+    """Into how many parts the tiles are split, so that steps and the cost of adding up are
+    fewest."""
     enough = num_steps // STEPS_OF_MANY_PARTS[dtype]
     if fits and min(most, enough) >= MANY_PARTS:
         return _used(min(most, enough), num_steps)
@@ -125,12 +128,12 @@ def _num_parts(most: int, num_steps: int, tile: tuple[int, int], dtype: str, fit
 
 
 def _used(num_parts: int, num_steps: int) -> int:
-    """So that no part is empty."""
+    """The number of parts that have work: rounding up may leave the last ones empty."""
     return _parts(num_steps, _parts(num_steps, num_parts))
 
 
 def _rounds(num_parts: int) -> Iterator[int]:
-    """The pairs of each round."""
+    """The number of sums after each round of adding up in pairs."""
     while num_parts > 1:
         num_parts = _parts(num_parts, 2)
         yield num_parts

@@ -35,7 +35,7 @@ DATA_TYPES = {"fp32": 0, "fp16": 2, "bf16": 9}
 CROSS_CORRELATION = 1
 INSTANTLY, FALLBACK = 0, 2
 TENSOR_CORES, LESS_PRECISE_INPUTS, NOT_DETERMINISTIC = 0, 1, 4
-# torch says how its memory is aligned, up to this
+# torch tells cuDNN the alignment of its memory, up to this
 ALIGNMENT_BYTES = 32
 MAX_NOTES = MAX_KNOBS = 50
 # copies of tensors in another layout are a multiple of this
@@ -53,7 +53,8 @@ FAULTY_IN_3D = {FORWARD: (23, 90800, 91500), DATA_GRADIENT: (23, 8000, 1_000_000
 def workspace_bytes(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
 ) -> int | None:
-    """Of the kernel that torch runs without cudnn.benchmark. None if cuDNN cannot say."""
+    """The workspace of the kernel that torch runs without cudnn.benchmark. None if cuDNN cannot
+    say."""
     found = chosen_bytes(which, convolution, gpu, deterministic)
     return found[0] if found else None
 
@@ -62,7 +63,7 @@ def workspace_bytes(
 def chosen_bytes(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
 ) -> list[int] | None:
-    """A single one."""
+    """A list with one number: the workspace of the kernel that cuDNN chooses on a GPU."""
     try:
         found = _proposed(which, convolution, gpu, deterministic)
         return [next(size for size in found if size is not None)]
@@ -85,7 +86,8 @@ def tried_bytes(
 def _proposed(
     which: int, convolution: Convolution, gpu: Gpu, deterministic: bool
 ) -> Iterator[int | None]:
-    """Workspaces until one that is sure, in cuDNN's order; None for a kernel that cannot be."""
+    """Workspaces of kernels in cuDNN's order, up to the first of each mode that can be planned
+    here. None for a kernel that cannot run."""
     graph = _graph(which, convolution)
 
     def size_of(proposal: Descriptor) -> int | None:
@@ -94,7 +96,7 @@ def _proposed(
     for mode in (INSTANTLY, FALLBACK):
         first, refusals = _all_answers(graph, mode, 1, gpu)
         size = next(map(size_of, first), None)
-        if size is None:  # rarely: all take long
+        if size is None:  # rarely needed; asking for all takes long
             sizes = enumerate(map(size_of, _configurations(graph, mode, gpu)), 1)
             count, size = next((each for each in sizes if each[1] is not None), (0, None))
             refusals = _all_answers(graph, mode, count, gpu)[1]
@@ -119,7 +121,8 @@ def _all_proposed(
 def _all_answers(
     graph: Descriptor, mode: int, count: int, gpu: Gpu
 ) -> tuple[Sequence[Descriptor], list[Refusal]]:
-    """The first `count` proposals, or all, and what cuDNN refused without a GPU before them."""
+    """The first `count` proposals (0: all), and the kernels that cuDNN refused without a GPU before
+    them."""
     with log().refusals() as refused:
         proposed = _configurations(graph, mode, gpu, count)
     return proposed, refused
@@ -139,7 +142,7 @@ def _planned_bytes(
     try:
         return _workspace_bytes(which, graph, configuration, engine, convolution, gpu)
     except CudnnError:
-        return None  # torch, too, goes on to the next
+        return None  # torch also goes on to the next kernel then
 
 
 def _graph(which: int, c: Convolution) -> Descriptor:
@@ -185,7 +188,7 @@ def _strides(shape: Sequence[int], channels_last: bool) -> list[int]:
 
 
 def _configurations(graph: Descriptor, mode: int, gpu: Gpu, count: int = 0) -> Sequence[Descriptor]:
-    """The first `count`, or all."""
+    """The first `count` configurations that cuDNN proposes (0: all)."""
     heuristics = Descriptor(Kind.HEURISTICS).set(201, Type.DESCRIPTOR, graph)
     heuristics.set(200, Type.HEURISTICS_MODE, mode)
     heuristics.set(204, Type.DESCRIPTOR, device_properties(gpu)).finished()
@@ -229,7 +232,8 @@ def _workspace_bytes(
 
 @cache
 def _choices() -> list[Descriptor]:
-    """Filled again and again: making them takes long, and cuDNN does not tell their number."""
+    """Descriptors for cuDNN to fill in, used again and again: making them takes long, and cuDNN
+    does not say how many it needs."""
     return [Descriptor(Kind.KNOB_CHOICE) for _ in range(MAX_KNOBS)]
 
 

@@ -1,6 +1,6 @@
 """What cuDNN would have proposed, had there been a GPU: its log names every kernel that it refuses.
 
-cuDNN orders its kernels before it looks which of them can run here.
+cuDNN orders its kernels before it checks which of them can run here.
 """
 
 import ctypes
@@ -30,7 +30,8 @@ class Log:
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """cuDNN opens its log where it is first used: while this is entered."""
+        """Makes cuDNN write its log into our file: it must be used for the first time in this
+        block."""
         place = f"/proc/self/fd/{self.file}"
         variables = {"CUDNN_LOGLEVEL_DBG": "3", "CUDNN_LOGDEST_DBG": place}
         before = {name: os.environ.get(name) for name in variables}
@@ -55,9 +56,10 @@ class Log:
 
     @contextmanager
     def refusals(self) -> Iterator[list[Refusal]]:
-        """Of what cuDNN is asked inside, in its order; filled at the end.
+        """The kernels that cuDNN refuses in this block, in its order. The list is filled at the
+        end.
 
-        Processes that were forked share the file, so one at a time writes.
+        Forked processes share the file, so only one at a time may write.
         """
         found: list[Refusal] = []
         with self.lock:
@@ -74,7 +76,8 @@ class Log:
                 fcntl.lockf(self.file, fcntl.LOCK_UN)
 
     def _read(self) -> str:
-        """cuDNN goes on where it was, also in a file that was cut: what is before is empty."""
+        """The log. cuDNN writes on at its old position after the file was cut, so the file begins
+        with a hole, which is skipped."""
         size = os.fstat(self.file).st_size
         if not size:
             return ""

@@ -15,7 +15,7 @@ COPIES_BYTES = 16  # beside copies in another layout
 
 
 def transform_bytes(which: int, c: Convolution) -> Iterator[int]:
-    """Of none or one kernel."""
+    """The workspace of the Fourier kernel. Nothing where it does not apply."""
     if c.dtype != "fp32" or len(c.x) > 4 or {*c.dilation, c.groups} != {1}:
         return
     is_strided = set(c.stride) != {1}
@@ -38,8 +38,8 @@ def transform_bytes(which: int, c: Convolution) -> Iterator[int]:
 
 
 def _tiles_bytes(c: Convolution) -> int:
-    """A stride makes several smaller convolutions of one. Where an image has several tiles, they
-    are worked on two at a time."""
+    """The transformed tiles of a data gradient. With a stride it becomes several smaller
+    convolutions. Where an image has several tiles, two at a time are computed."""
     parts = math.prod(c.stride)
     x, y, weight = (math.prod(shape[:2]) for shape in (c.x, c.y, c.weight))
     is_one_tile = all(
@@ -51,6 +51,6 @@ def _tiles_bytes(c: Convolution) -> int:
 
 
 def _copies_bytes(c: Convolution) -> int:
-    """In the layout of the kernel."""
+    """Copies of the tensors in the layout that the kernel needs."""
     sizes = [c.x, c.y, *([c.weight] if c.filter_area > 1 else [])]
     return c.item_bytes * sum(map(math.prod, sizes)) + (COPIES_BYTES if c.channels_last else 0)

@@ -31,7 +31,7 @@ from vramcast.simulate.kernels import (  # noqa: F401
 from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, tensors_in
 from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
 
-# what they write does not change, or they say themselves what it is
+# after these, written values are still known: they do not change, or the kernel sets them itself
 KEEPS_VALUES = ("_amp_foreach_non_finite_check_and_unscale_", "_index_put_impl_")
 # what .item() does
 READ = "_local_scalar_dense"
@@ -48,7 +48,7 @@ HOST_WAITS = frozenset(
         "_unique2",
     )
 )
-# the words of torch
+# torch's own message
 ONE_DEVICE = (
     "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
     "cpu! (in "
@@ -65,7 +65,7 @@ def install(gpu: SimulatedGpu) -> None:
 
 
 def install_for(namespace: str, device: ctypes.CDLL) -> None:
-    """Puts them under torch's dispatcher: once, when the library that has these operators is
+    """Registers the kernels of a library with torch's dispatcher, once, when that library is
     imported."""
     if namespace in _libraries:
         return
@@ -83,12 +83,13 @@ def install_for(namespace: str, device: ctypes.CDLL) -> None:
 
 @functools.cache
 def _of_device() -> torch.library.Library:
-    """It has what its operator of the same name in native/device.cpp leaves to Python."""
+    """The library "vramcast", whose operators in native/device.cpp leave part of their work to
+    Python."""
     return torch.library.Library("vramcast", "IMPL")
 
 
 def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Kernel:
-    """As the dispatcher calls it. Host tensors go to torch's own kernel."""
+    """The function that the dispatcher calls. Tensors on the host go to torch's own kernel."""
     base_name = name.partition(".")[0]
     full_name = overload._schema.name + name.removeprefix(base_name)
     names = [ARGUMENT_NAMES.get(a.name, a.name) for a in overload._schema.arguments]
@@ -138,7 +139,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
             device.vramcast_read_result()
         return result
 
-    # torch.compile would compile what runs in Python where a graph breaks: a real run has C++ there
+    # After a graph break torch.compile would compile this Python function; in a real run it is C++.
     dynamo = torch._C._dynamo.eval_frame
     skip = dynamo._FrameAction.SKIP
     dynamo.set_code_exec_strategy(run.__code__, dynamo._FrameExecStrategy(skip, skip))
@@ -147,8 +148,9 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
 
 @functools.cache
 def _below(bits: int) -> tuple[Any, bool]:
-    """The keys after this one, and whether others have the kernel: up to torch 2.12 modes and
-    wrapper tensors; host code makes sparse and nested tensors of dense ones."""
+    """The dispatch keys after this one, and whether one of them handles the operator: modes and
+    wrapper tensors (up to torch 2.12), or sparse and nested tensors, which host code makes of dense
+    ones."""
     keys, after = torch._C.DispatchKey, torch._C._dispatch_keyset_full_after
     fake = torch._C._dispatch_key_parse("Fake")
     below = torch._C.DispatchKeySet.from_raw_repr(bits) & after(fake)

@@ -16,18 +16,19 @@ from vramcast.simulate.kernels.registry import Target, kernel, new, scratch, tak
 MATH, FLASH, EFFICIENT, CUDNN = 0, 1, 2, 3  # torch's enum SDPBackend
 BACKENDS = {"math": MATH, "flash": FLASH, "efficient": EFFICIENT, "cudnn": CUDNN}
 NAMES = {backend: name for name, backend in BACKENDS.items()}
-TORCH_ORDER = [FLASH, EFFICIENT, MATH, CUDNN, 4]  # before the GPU or the program has changed it
+# the default, if neither GPU nor program has changed it
+TORCH_ORDER = [FLASH, EFFICIENT, MATH, CUDNN, 4]
 HALVES = (torch.float16, torch.bfloat16)
 # GPUs with 100 KiB of shared memory instead of 164 or more
 SMALL_SHARED_MEMORY = ((8, 6), (8, 9), (12, 0))
-# From torch 2.14 on the efficient kernel takes fewer heads of k and v than of q, and fused ones a
-# single one unasked.
+# From torch 2.14 on the efficient kernel accepts fewer heads of k and v than of q, and all fused
+# kernels accept a single head of k and v without enable_gqa.
 SHARES_HEADS = minor_version(torch.__version__) >= (2, 14)
 
 
 # ------------------------------------------------------------------------------------- choice
 def _is_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, gqa: bool) -> bool:
-    """Whether shapes and strides are what all fused kernels want."""
+    """Whether the shapes and strides suit all fused kernels."""
     if any(x.dim() != 4 for x in (q, k, v)) or 0 in (q.numel(), k.numel()):
         return False
     heads, kv_heads = q.shape[1], k.shape[1]
@@ -103,8 +104,9 @@ def choose(
 
 
 def _order() -> tuple[str, ...]:
-    """As the user or the program wants it. Else data-centre Hopper and Blackwell prefer cuDNN's
-    kernel; the others ask flash first, and cuDNN only after the one that can always be used."""
+    """The order of kernels that the user or the program has set. Without one, data-centre Hopper
+    and Blackwell prefer cuDNN's kernel, and other GPUs try flash first. They never reach cuDNN's,
+    because math comes before it and is always possible."""
     if Target.gpu.attention.asked_for:
         return Target.gpu.attention.asked_for
     said = torch._C._get_sdp_priority_order()
@@ -230,8 +232,8 @@ def efficient_forward(
 
 
 def _efficient_workspace_bytes(shape: Sequence[int], keys: int, dtype: torch.dtype) -> int:
-    """For each head: the gradient of q in single precision and a lock for each tile; gradients of k
-    and v where they do not fit into registers."""
+    """The workspace for all heads: the gradient of q in single precision, a lock for each tile, and
+    gradients of k and v where these do not fit into registers."""
     batch, heads, queries, width = shape
     half = dtype in HALVES
     small_memory = Target.gpu.model.capability in SMALL_SHARED_MEMORY
@@ -259,7 +261,8 @@ def efficient_backward(
     wanted: list[bool],
     packed: tuple[int, int, int] | None = None,
 ) -> Any:
-    """`packed`: how many sequences lie one after the other, and the longest queries and keys."""
+    """`packed`: how many sequences lie one after the other, and the most queries and keys of
+    one."""
     batch, heads, queries, width = q.shape
     grad = grad.transpose(1, 2).contiguous().transpose(1, 2)
     grads = [
@@ -302,7 +305,8 @@ def efficient_backward_by_rows(
     max_seqlen_k: int,
     bias_requires_grad: bool,
 ) -> Any:
-    """Heads follow rows here. Nested tensors and libraries call it by itself."""
+    """The same, for tensors of [batch, row, head, width]. Nested tensors and libraries call it
+    directly."""
     packed = None
     if cu_seqlens_q is not None:
         packed = cu_seqlens_q.numel() - 1, max_seqlen_q, max_seqlen_k

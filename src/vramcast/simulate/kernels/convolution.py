@@ -56,18 +56,18 @@ def _geometry(arguments: dict[str, Any]) -> Geometry:
 
 
 def _layout(x: Tensor, other: Tensor) -> torch.memory_format:
-    """In which layout cuDNN is called: channels last if either tensor has them last."""
+    """The layout in which cuDNN is called: channels last if either tensor has it."""
     return torch._C._conv_determine_backend_memory_format(x, other, Backend.Cudnn)
 
 
 def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, tf32: bool) -> None:
-    """cuDNN's kernel.
+    """Takes the workspace of cuDNN's kernel.
 
     A transposed convolution is the data gradient of a plain one: `x` is its result, `y` its input.
     """
     gpu = Target.gpu
     dtype = DTYPES.get(x.dtype, "fp32")
-    # what is neither single nor half precision is never rounded
+    # only single precision is rounded to TF32
     tf32 = tf32 and x.dtype == torch.float32
     channels_last = _layout(x, weight) != torch.contiguous_format
     lists = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
@@ -96,7 +96,8 @@ def _is_deterministic() -> bool:
 
 
 def _try_algorithms(sizes: Sequence[int]) -> None:
-    """One workspace for all, then an empty cache. Those that cannot fit are left out."""
+    """Takes the largest workspace that fits, as cudnn.benchmark does for all kernels that it tries,
+    then empties the cache."""
     gpu = Target.gpu
     gpu.was_asked = True
     limit_bytes = min(gpu.memory.limit_bytes, gpu.model.usable_bytes)
@@ -112,7 +113,8 @@ def _try_algorithms(sizes: Sequence[int]) -> None:
 
 
 def _workspace_bytes(which: int, convolution: Layer, key: str) -> int:
-    """As measured; as cuDNN says; as between two measured batch sizes; or as a model has it."""
+    """The workspace: measured, else as cuDNN says, else between two measured batch sizes, else by a
+    model."""
     gpu = Target.gpu
     is_in_tables = convolution.dtype != "fp32" or convolution.tf32
     if gpu.convolutions.of_other_cudnn:
@@ -133,7 +135,7 @@ def _workspace_bytes(which: int, convolution: Layer, key: str) -> int:
 def _result_shape(
     x: Tensor, weight: Tensor, geometry: Geometry, output_padding: Sequence[int] | None = None
 ) -> list[int]:
-    """Of a plain convolution, or of a transposed one if it has an output padding."""
+    """The shape of the result. A convolution with an output padding is a transposed one."""
     sizes = zip(x.shape[2:], weight.shape[2:], *geometry[:3], strict=True)
     if output_padding is None:
         spans = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
@@ -258,11 +260,12 @@ def _cudnn_backward(
 def _native_backward(
     grad: Tensor, x: Tensor, weight: Tensor, backend: Any, wanted: Sequence[bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """torch's own kernels: depthwise without scratch memory, all others with patches in columns."""
+    """The backward pass by torch's own kernels. All but depthwise ones copy patches into
+    columns."""
     grad, x = grad.contiguous(), x.contiguous()
     columns = 0 if backend in DEPTHWISE else _columns_bytes(grad, weight)
     grad_x = grad_weight = None
-    if backend == Backend.CudaDepthwise2d and wanted[1]:  # the weight's comes first
+    if backend == Backend.CudaDepthwise2d and wanted[1]:  # the weight's gradient is allocated first
         grad_weight = torch.empty_like(weight, memory_format=torch.contiguous_format)
     if wanted[0]:
         grad_x = torch.empty_like(x)
@@ -274,7 +277,7 @@ def _native_backward(
 
 
 def _columns_bytes(y: Tensor, weight: Tensor) -> int:
-    """One image's patches as the columns of a matrix; a 1 x 1 filter needs none."""
+    """The size of one image's patches, as the columns of a matrix. A 1 x 1 filter needs none."""
     if math.prod(weight.shape[2:]) == 1:
         return 0
     return math.prod(weight.shape[1:]) * math.prod(y.shape[2:]) * y.element_size()
@@ -282,7 +285,7 @@ def _columns_bytes(y: Tensor, weight: Tensor) -> int:
 
 @kernel("_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d")
 def slow_forward(x: Tensor, weight: Tensor, **others: Any) -> Tensor:
-    """Arguments that are as torch's default are not given."""
+    """Where an argument is missing, it has torch's default."""
     ones = [1] * (weight.dim() - 2)
     defaults = {"stride": ones, "padding": [0 for _ in ones], "dilation": ones, "groups": 1}
     shape = _result_shape(x, weight, _geometry({**defaults, **others}))

@@ -1,8 +1,8 @@
 """cuDNN's workspace of a convolution where cuDNN itself cannot be asked. No torch.
 
-What its kernels take is regular: copies of the input, the weight and the result in another layout,
-one result for each image, partial sums, and some bytes. Which of them, decision trees say, and the
-size of partial sums the most similar recorded convolution (benchmarks/convolutions/fit.py).
+Its kernels take copies of the input, the weight and the result in another layout, one result for
+each image, partial sums, and some bytes. Decision trees say which of these. The size of the partial
+sums is that of the most similar recorded convolution (benchmarks/convolutions/fit.py).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from vramcast.simulate.cudnn.gpu_only import is_for_winograd, winograd_bytes
 from vramcast.simulate.cudnn.transforms import transform_bytes
 
 MODEL = SHIPPED / "convolution-workspaces.json.gz"
-# A larger tensor is worked off in parts of the batch.
+# A larger tensor is processed in parts of the batch.
 MAX_ELEMENTS = 1 << 31
-# How much rows, columns and depth of a product weigh where the most similar one is looked for.
+# The weights of rows, columns and depth in the distance between two products.
 NEARNESS = {"splits": (1, 1, 2), "sums": (4, 4, 1), "share": (1, 1, 1)}
 
 
 @dataclass(frozen=True)
 class Layer(Convolution):
-    """A convolution, with what the model asks about."""
+    """A convolution, with what the model needs to know of it."""
 
     def copies_bytes(self, copies: str) -> int:
         """`copies` are letters: X, Y, W, and P if channels are padded to 16 bytes for them."""
@@ -51,7 +51,7 @@ class Layer(Convolution):
 
     @cached_property
     def features(self) -> list[float]:
-        """What the decision trees ask about."""
+        """The inputs of the decision trees."""
         rows, columns, depth = self.product
         (batch, channels), area = self.x[:2], math.prod(self.x[2:])
         multiple = 16 // self.item_bytes
@@ -124,7 +124,7 @@ def tried_bytes(which: int, c: Layer) -> list[int]:
 
 
 class Model:
-    """The fitted trees and partial sums, each for the three passes."""
+    """The fitted trees and the recorded partial sums, for each of the three passes."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         self.formulas = [Formula(*each) for each in content["formulas"]]

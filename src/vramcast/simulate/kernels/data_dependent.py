@@ -49,7 +49,8 @@ def item(x: Tensor) -> Any:
 
 @kernel("equal")
 def equal(x: Tensor, other: Tensor) -> bool:
-    """Tensors of one shape are assumed to be equal: who asks has mostly made a copy."""
+    """Tensors of one shape are assumed to be equal: programs mostly compare a tensor with its
+    copy."""
     a, b = known(x), known(other)
     is_same = x.shape == other.shape
     if is_same and x.data_ptr() != other.data_ptr():
@@ -69,7 +70,8 @@ def allclose(x: Tensor, other: Tensor, **options: Any) -> bool:
 
 
 def num_nonzero(x: Tensor) -> int:
-    """All or none where that is sure, as of torch.isfinite(x); else a share."""
+    """How many elements are not zero: all or none where that is sure (as for torch.isfinite(x)),
+    else an assumed share."""
     number, is_sure, true_share = typical(x)
     if is_sure:
         return x.numel() if number else 0
@@ -78,7 +80,8 @@ def num_nonzero(x: Tensor) -> int:
 
 
 def draw_mask(x: Tensor) -> Tensor | None:
-    """What a program makes of them then fits together."""
+    """The contents of a mask, drawn at random where they are not known, and kept, so that
+    everything a program derives from this mask is consistent."""
     values = known(x)
     if values is None and 0 < x.numel() <= LARGEST_DRAWN:
         values = _drawn_mask(x.numel(), num_nonzero(x)).to(x.dtype, copy=True).view(x.shape)
@@ -95,7 +98,7 @@ def _drawn_mask(length: int, num_true: int) -> Tensor:
 
 @kernel("nonzero")
 def nonzero(x: Tensor) -> Tensor:
-    """CUB counts, then selects."""
+    """CUB counts the elements, then selects them."""
     values = draw_mask(x)
     dense = x.contiguous()
     count = new(dtype=torch.int32)
@@ -155,7 +158,7 @@ def bincount(x: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Te
 def isin(
     elements: Tensor, test_elements: Tensor, assume_unique: bool = False, invert: bool = False
 ) -> Tensor:
-    """Few are compared with every element. Many are put in order with them."""
+    """A few test elements are compared with every element; many are sorted together with them."""
     out = torch.empty_like(elements, dtype=torch.bool)
     if not elements.numel():
         return out
@@ -188,7 +191,7 @@ def _num_distinct(distinct: Tensor | None, n: int) -> int:
 def unique(
     x: Tensor, return_inverse: bool = False, return_counts: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Puts them in order first, with their places where these are asked for."""
+    """Sorts the elements first, with their positions if the inverse is wanted."""
     n, item_bytes = x.numel(), x.element_size()
     dense = x.contiguous()
     buffers = scratch(n * item_bytes) if n else []
@@ -220,7 +223,8 @@ def unique_consecutive(
 def _distinct(
     x: Tensor, all_known: Any, return_inverse: bool, return_counts: bool, place_bytes: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Of numbers that are in order. Results keep memory for as many as there are numbers."""
+    """The distinct values of sorted numbers. The results keep memory for as many values as there
+    are numbers."""
     n = x.numel()
     inverse = new(*(x.shape if return_inverse else (0,)), dtype=torch.int64)
     if n and return_inverse:

@@ -11,8 +11,8 @@ MOST_IMAGES_AT_ONCE = 32  # of a deformable convolution
 
 @kernel("torchvision::nms")
 def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Boxes by falling score; a bit for every pair that overlaps; where it is not known which, half
-    of the boxes are kept."""
+    """Sorts boxes by score and keeps one bit for every pair, whether it overlaps. Where values are
+    not known, half of the boxes are kept."""
     if not dets.numel():
         return new(0, dtype=torch.int64)
     order = scores.sort(stable=True, dim=0, descending=True)[1]
@@ -30,8 +30,8 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 class _Columns:
-    """What the filters of a deformable convolution see, as rows of a matrix for as many images as
-    go at once."""
+    """The patches that the filters of a deformable convolution see, as the rows of a matrix. It has
+    as many images as are processed at once."""
 
     def __init__(self, x: Tensor, weight: Tensor, offset: Tensor, groups: int) -> None:
         most = min(len(x), MOST_IMAGES_AT_ONCE)
@@ -46,7 +46,7 @@ class _Columns:
 def deform_conv2d(
     x: Tensor, weight: Tensor, offset: Tensor, mask: Tensor, bias: Tensor, groups: int
 ) -> Tensor:
-    """Products give the result in another order; it is copied."""
+    """The products give the result in another order, so it is copied."""
     given = [t.contiguous() for t in (x, offset, weight, mask, bias)]
     shape = len(x), len(weight), *offset.shape[2:]
     out, ordered = torch.zeros(shape, device="cuda", dtype=x.dtype), new(*shape, dtype=x.dtype)

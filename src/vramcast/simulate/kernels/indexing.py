@@ -44,7 +44,7 @@ def embedding_backward(
 def embedding_bag_backward(
     grad: Tensor, indices: Tensor, num_weights: int, scale_grad_by_freq: bool, mode: int
 ) -> Tensor:
-    """EmbeddingBag.cu: as of an embedding, however few indices there are."""
+    """EmbeddingBag.cu: like an embedding's, but it always sorts, even a few indices."""
     indices, grad = indices.contiguous(), grad.contiguous()
     if mode == LARGEST_OF_BAG or not indices.numel():
         return torch.zeros(num_weights, grad.shape[-1], dtype=grad.dtype, device="cuda")
@@ -167,7 +167,7 @@ def index_put(
 def _linear_positions(indices: Sequence[Tensor], are_checked: bool) -> list[Tensor]:
     linear: list[Tensor] = []
     for index in indices:
-        if are_checked:  # are all within the tensor?
+        if are_checked:  # torch checks that all are within the tensor
             index.max().lt(0)
             index.min().ge(0)
         linear = scratch(index.numel() * 8, index.numel() * 8)[:1]
@@ -175,14 +175,15 @@ def _linear_positions(indices: Sequence[Tensor], are_checked: bool) -> list[Tens
 
 
 def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
-    """One number at the places of one mask needs no positions."""
+    """Writes one number where a single mask is true: this needs no positions. False where it does
+    not apply."""
     places = [place for place, index in enumerate(indices) if index is not None]
     mask = indices[places[0]] if len(places) == 1 else None
     if mask is None or mask.dtype != torch.bool:
         return False
     where = known(mask) if known(x) is None else draw_mask(mask)
     if where is not None and not where.any():
-        return True  # nothing is written: what is known of it stays
+        return True  # nothing is written: known values stay
     num_after = x.dim() - mask.dim() - places[0]
     x.masked_fill_(mask[(..., *[None] * num_after)], values.item())
     return True
@@ -209,7 +210,8 @@ def embedding_renorm(x: Tensor, indices: Tensor) -> Tensor:
 
 @kernel("roll")
 def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
-    """Dimension by dimension: each has a result of its own, and all are there until the last is."""
+    """Rolls one dimension after the other. Each has a result of its own, and all results live until
+    the end."""
     results = [x]
     for _ in dims or [0]:
         source = results[-1].contiguous()

@@ -29,14 +29,14 @@ EIGENVECTOR_BYTES = {
 
 
 def _size_of(matrix: Tensor) -> tuple[int, int]:
-    """Rows, or columns where there are fewer, and how many matrices there are."""
+    """The smaller of rows and columns, and the number of matrices."""
     area = matrix.shape[-1] * matrix.shape[-2]
     return min(matrix.shape[-2:]), matrix.numel() // max(1, area)
 
 
 @kernel("_linalg_check_errors")
 def check_errors(info: Tensor, is_matrix: bool) -> None:
-    """Every matrix can be factorised."""
+    """Assumes that every matrix can be factorised."""
     if is_matrix:
         scratch(1, 1)
     else:
@@ -54,8 +54,8 @@ def _after_lu(matrix: Tensor, *_results: Tensor) -> None:
 
 
 def _solve_with_factors(factors: Tensor, other: Tensor) -> None:
-    """Small systems by pointers; of larger ones the rows are put into another order first. The
-    triangular ones are cuBLAS's, which has a workspace."""
+    """Small systems are solved through pointers; for larger ones the rows are permuted first.
+    cuBLAS solves the triangular systems, with its workspace."""
     n, batch = _size_of(factors)
     taken = (
         scratch(8 * batch, 8 * batch) if n <= 16 else scratch(*[8 * n * batch] * 3, other.nbytes)
@@ -111,7 +111,8 @@ def eigh(A: Tensor, compute_v: bool = True) -> tuple[Tensor, Tensor]:
 
 
 def _decomposition_bytes(rows: int, columns: int, item_bytes: int) -> int:
-    """Of gesvdj; other than square matrices are made so by QR."""
+    """The workspace of gesvdj. A matrix that is not square is first reduced to a square one by
+    QR."""
     n = min(rows, columns)
     if rows == columns:
         return 3968 if n <= 32 else (2 * n * n + 70 * n) * item_bytes
@@ -141,7 +142,7 @@ def svd(A: Tensor, full_matrices: bool = False, compute_uv: bool = True) -> tupl
 
 
 def _reflect(matrix: Tensor) -> None:
-    """geqrf, one matrix after the other, or all small ones by pointers."""
+    """The workspace of geqrf: one matrix after the other, or many small ones through pointers."""
     rows, columns = matrix.shape[-2:]
     batch = _size_of(matrix)[1]
     info = scratch(4)
@@ -154,7 +155,7 @@ def _reflect(matrix: Tensor) -> None:
 
 @kernel("linalg_lstsq")
 def lstsq(x: Tensor, b: Tensor) -> tuple[Tensor, ...]:
-    """By QR, which is applied to the other side."""
+    """Solves by QR, applied to the right-hand side."""
     rows, columns = x.shape[-2:]
     n, batch = _size_of(x)
     info = new(batch, dtype=torch.int32)
@@ -199,7 +200,7 @@ def _after_determinant(matrix: Tensor, *_results: Tensor) -> None:
     n, batch = _size_of(matrix)
     info = scratch(4 * batch)
     _after_lu(matrix)
-    scratch(4 * n, n * batch, 8 * batch, 8 * n * batch)  # whether pivots are even
+    scratch(4 * n, n * batch, 8 * batch, 8 * n * batch)  # whether the permutation is even
     del info
 
 
@@ -220,7 +221,8 @@ AFTER: dict[str, Callable[..., None]] = {
 
 
 def _solver(name: str) -> Any:
-    """As torch's Meta kernel says; the error code, if there is one, is that of success."""
+    """A kernel with the results of torch's Meta kernel. An error code, if there is one, says
+    success."""
     operator = getattr(torch.ops.aten, name).default
     schema = operator._schema
     given = [(ARGUMENT_NAMES.get(a.name, a.name), a) for a in schema.arguments]

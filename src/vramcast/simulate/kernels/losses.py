@@ -66,7 +66,7 @@ def use_miopen_for_ctc() -> bool:
 def use_cudnn_for_ctc(
     log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any, blank: int
 ) -> bool:
-    """As torch asks, but lengths on the GPU are taken to be good."""
+    """torch's own conditions, but lengths on the GPU are assumed to meet them."""
     is_list = not isinstance(input_lengths, Tensor)
     fits = (
         torch.backends.cudnn.enabled
@@ -87,7 +87,7 @@ def use_cudnn_for_ctc(
 
 @kernel("_cudnn_ctc_loss", "_cudnn_ctc_loss.Tensor")
 def cudnn_ctc_loss(log_probs: Tensor, target_lengths: Any) -> Any:
-    """The gradient is computed with the loss. The workspace is an estimate: two tables."""
+    """The gradient is computed together with the loss. The workspace is an estimate: two tables."""
     note("the workspace of cuDNN's CTC loss is an estimate")
     grad = torch.empty_like(log_probs, memory_format=torch.contiguous_format)
     longest = 255 if isinstance(target_lengths, Tensor) else max(target_lengths)
@@ -134,7 +134,7 @@ def ctc_loss_backward(log_probs: Tensor, targets: Tensor, target_lengths: Any) -
     out = new(*log_probs.shape, dtype=log_probs.dtype)  # dense, also where log_probs is turned
     steps, labels = log_probs.shape[0], log_probs.shape[-1]
     batch, _, places = beta.shape
-    if 2 * steps + 24 * batch // 10 + 2 * labels // 10 > LARGE_CTC:  # the blanks on their own
+    if 2 * steps + 24 * batch // 10 + 2 * labels // 10 > LARGE_CTC:  # blanks are summed separately
         torch.logsumexp(new(batch, steps, places // 2 + 1, dtype=beta.dtype), 2, True)
     del beta, lengths
     return out

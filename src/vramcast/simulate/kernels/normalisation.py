@@ -17,9 +17,10 @@ from vramcast.simulate.kernels.registry import (
 
 
 def _num_partial_sums(x: Tensor, shape: list[int]) -> int:
-    """Partial sums of a weight's gradient, one for each block of rows; 0 for a single pass.
+    """How many partial sums of a weight's gradient there are, one for each block of rows; 0 for one
+    pass.
 
-    layer_norm_kernel.cu: two passes where there are many rows and few columns.
+    layer_norm_kernel.cu takes two passes where there are many rows and few columns.
     """
     columns = math.prod(shape)
     rows = x.numel() // max(columns, 1)
@@ -29,7 +30,7 @@ def _num_partial_sums(x: Tensor, shape: list[int]) -> int:
 
 
 def _statistics_shape(x: Tensor, shape: list[int]) -> list[int]:
-    """One for each row."""
+    """The shape of mean or variance: one for each row."""
     return [*x.shape[: x.dim() - len(shape)], *[1] * len(shape)]
 
 
@@ -102,7 +103,7 @@ def group_norm_backward(
 
 
 def _has_channels_last(x: Tensor) -> bool:
-    """Also a matrix of samples and channels."""
+    """Whether x is channels-last. A matrix of samples and channels counts too."""
     if x.is_contiguous():
         return x.dim() > 1 and x.stride()[1] == 1
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -110,8 +111,8 @@ def _has_channels_last(x: Tensor) -> bool:
 
 
 def _is_neither(x: Tensor) -> bool:
-    """The forward pass has kernels for contiguous tensors, and in 4 dimensions for channels last;
-    the backward pass has one also for channels last in 5."""
+    """Whether the forward pass has no special kernel for x: it has them for contiguous tensors, and
+    for channels last in 4 dimensions. (The backward pass has one also for channels last in 5.)"""
     return not x.is_contiguous() and not (x.dim() == 4 and _has_channels_last(x))
 
 
@@ -129,7 +130,7 @@ def _channels_last_scratch(x: Tensor, num_sums: int) -> None:
 
 
 def _power_of_two(number: int) -> int:
-    """The largest that is not larger."""
+    """The largest power of two that is not above the number."""
     return 1 << max(1, number).bit_length() - 1
 
 
@@ -166,8 +167,8 @@ def batch_norm_backward(
     return grad_x, *gradients
 
 
-# cuDNN's with channels last, as recorded on an H200: partial sums of 64 channels for each block of
-# so many pixels
+# cuDNN's kernels with channels last, as recorded on an H200, keep partial sums of 64 channels for
+# each block of so many pixels. The forward pass depends on the bytes of an element.
 FORWARD_PIXELS, BACKWARD_PIXELS = {4: 64, 2: 160}, 96
 
 

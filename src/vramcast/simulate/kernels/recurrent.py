@@ -52,7 +52,7 @@ def _views(buffer: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
 
 @kernel("_cudnn_rnn_flatten_weight")
 def flatten_weight(weight_arr: Sequence[Tensor]) -> Tensor:
-    """One buffer for all weights; they become views of it."""
+    """Allocates one buffer for all weights, which become views of it."""
     buffer = _flat_buffer(weight_arr, weight_arr[0].dtype)
     for weight, view in zip(weight_arr, _views(buffer, weight_arr), strict=True):
         weight.data = view
@@ -60,7 +60,7 @@ def flatten_weight(weight_arr: Sequence[Tensor]) -> Tensor:
 
 
 def _make_dropout_state() -> None:
-    """The random state of every thread, made at the first use and kept."""
+    """Allocates the random state of every thread at its first use, and keeps it."""
     kept = Target.gpu.library_memory
     if "dropout_state" not in kept:
         scratch(8)
@@ -114,7 +114,7 @@ def backward(
     wanted: Sequence[bool],
     **others: Any,
 ) -> Any:
-    # what the loss does not depend on has gradients of zero
+    # outputs that the loss does not depend on have gradients of zero
     if grad is None:
         grad = torch.zeros_like(output, memory_format=torch.contiguous_format)
     states = ((hx, grad_hy), (cx, grad_cy))
@@ -133,7 +133,7 @@ def backward(
 def _weight_gradients(
     x: Tensor, weights: Sequence[Tensor], batch_first: bool, described: Recurrent
 ) -> list[Tensor]:
-    dense = _time_first(x, batch_first)  # made again
+    dense = _time_first(x, batch_first)  # copied a second time
     flat = _flat_buffer(weights, x.dtype)
     scratch(workspace_bytes(described, backward=True))
     del dense

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 MIB = 1 << 20
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-# for the backward pass, per hidden unit, step and layer
+# activations kept for the backward pass, per hidden unit, step and layer
 KEPT_ACTIVATIONS = {"RNN": 1, "GRU": 6, "LSTM": 5}
-# of packed samples, of each layer in one direction: states beside the gates, and beside the results
+# for packed samples, per layer, in one direction: the states beside the gates, and beside the
+# results
 PACKED_STATES = {"RNN": (1, 1), "GRU": (3, 1), "LSTM": (6, 3)}
 MOST_STEPS_OF_GATES = 256  # at a time, in one direction
-# Up to this hidden size, forward and backward, torch asks for the kernel that keeps its weights on
-# chip; cuDNN has it for fp32 and fp16.
+# Up to this hidden size (forward, backward) torch asks for the kernel that keeps its weights on
+# chip. cuDNN has it for fp32 and fp16.
 MAX_SMALL_HIDDEN = {"RNN": (384, 256), "GRU": (192, 128), "LSTM": (192, 128)}
-# of that kernel a step, without and with gradients
+# states of that kernel per step, without and with gradients
 SMALL_STATES = {"RNN": (4, 9), "GRU": (12, 14), "LSTM": (16, 16)}
 
 
@@ -55,12 +56,13 @@ class Recurrent:
 
     @property
     def feature_bytes(self) -> int:
-        """One feature at every step of every sample."""
+        """The bytes of one feature at every step of every sample."""
         return self.all_steps * self.item_bytes
 
     @property
     def is_persistent(self) -> bool:
-        """In fp16 torch asks for weights on chip for one layer of these sizes too."""
+        """Whether torch asks for weights on chip although they are larger: in fp16, for one layer
+        of these sizes."""
         return (
             self.is_half
             and self.kind != "GRU"
@@ -75,14 +77,15 @@ class Recurrent:
 
     @property
     def num_states(self) -> int:
-        """State buffers of each layer: h and its gradient, for an LSTM also c and its."""
+        """The state buffers of each layer: h and its gradient, for an LSTM also c and its
+        gradient."""
         if self.is_bidirectional:
             return 24 if self.kind == "LSTM" else 14
         return 10 if self.kind == "LSTM" else 5
 
 
 def reserve_bytes(r: Recurrent) -> int:
-    """Kept for the backward pass: activations, and what passes between layers."""
+    """The memory kept for the backward pass: activations, and what layers pass to each other."""
     between = r.layers - 1
     num_results = KEPT_ACTIVATIONS[r.kind] * r.layers + between
     width = r.projection or r.hidden
@@ -94,7 +97,8 @@ def reserve_bytes(r: Recurrent) -> int:
 
 
 def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
-    """Forward pass, data gradient and weight gradient take one each."""
+    """The workspace of one call. Forward pass, data gradient and weight gradient are a call
+    each."""
     # a matrix product's workspace for each layer and direction
     total = 8 * MIB * r.layers * r.directions
     width = r.projection or r.hidden
@@ -118,7 +122,8 @@ def workspace_bytes(r: Recurrent, *, backward: bool) -> int:
 
 
 def _projected_bytes(r: Recurrent) -> int:
-    """As without projections; two states of each direction are projected."""
+    """The rest of the workspace where results are projected: two states of each direction are
+    smaller."""
     features = r.input_size + r.projection * r.directions
     features += (r.gates + (3 if r.is_bidirectional else 1)) * r.result_width
     states = (r.num_states - 2 * r.directions) * r.hidden + 2 * r.directions * r.projection
@@ -127,7 +132,8 @@ def _projected_bytes(r: Recurrent) -> int:
 
 
 def _packed_elements(r: Recurrent) -> int:
-    """Of packed samples, which are not copied in another layout. They have the two phases, too."""
+    """The elements for packed samples, which are not copied into another layout. They have the same
+    two phases."""
     gate_states, result_states = (n + 2 * r.is_bidirectional for n in PACKED_STATES[r.kind])
     states = r.layers * r.batch * r.result_width
     if r.is_bidirectional:
@@ -138,20 +144,21 @@ def _packed_elements(r: Recurrent) -> int:
         gates = r.gates * min(r.all_steps, MOST_STEPS_OF_GATES * r.batch) * r.hidden
         passed = min(r.all_steps, _passed_steps(r) * r.batch) * r.hidden
         passed += r.all_steps * max(r.input_size, r.hidden)
-    if r.projection:  # of which one was traced
+    if r.projection:  # deduced from one recording
         gates += r.all_steps * r.result_width
     gates += gate_states * states + _dropout_elements(r)
     return max(gates, passed + result_states * states) if r.is_training else gates
 
 
 def _dropout_elements(r: Recurrent) -> int:
-    """Its input, in one direction."""
+    """The elements of the input of dropout, which is kept with one direction only."""
     is_there = r.dropout and r.is_training and r.layers > 1 and not r.is_bidirectional
     return is_there * r.all_steps * r.hidden
 
 
 def _passed_steps(r: Recurrent) -> int:
-    """In one direction layers pass on their results in chunks."""
+    """The steps whose results are kept between layers: with one direction, layers pass them on in
+    chunks."""
     if r.layers == 1:
         return r.steps
     chunk = max(8 if r.steps >= 128 else 4, min(16, _power_of_two_below(128 // r.batch)))
@@ -159,7 +166,8 @@ def _passed_steps(r: Recurrent) -> int:
 
 
 def _gates_bytes(r: Recurrent, is_small: bool) -> int:
-    """All gates of one layer, its result and its input; with two directions two more results."""
+    """The first phase: all gates of one layer, its result and its input. With two directions, two
+    more results."""
     steps = r.steps if is_small or r.is_bidirectional else min(r.steps, MOST_STEPS_OF_GATES)
     total = r.gates * steps * r.directions * r.state_bytes
     total += r.feature_bytes * ((3 if r.is_bidirectional else 1) * r.result_width + r.input_size)
@@ -175,7 +183,8 @@ def _gates_bytes(r: Recurrent, is_small: bool) -> int:
 
 
 def _results_bytes(r: Recurrent, is_small: bool) -> int:
-    """Inputs with their gradients, and results, passed on between layers whole or in chunks."""
+    """The second phase: inputs with their gradients, and results, which layers pass on whole or in
+    chunks."""
     is_small_lstm = is_small and r.kind == "LSTM"
     num_results = 5 if r.is_bidirectional else 0 if is_small_lstm else 4
     wider = max(0, r.input_size - (r.result_width if is_small_lstm else r.hidden))

@@ -14,7 +14,7 @@ from vramcast.simulate.kernels.registry import (
 )
 
 CHUNK = 65536  # elements that one block of a foreach kernel works on
-GROUP_BYTES = 1024  # describe one group of a grouped product
+GROUP_BYTES = 1024  # for the description of one group of a grouped product
 
 
 @kernel("count_nonzero", "count_nonzero.dim_IntList")
@@ -41,7 +41,7 @@ def renorm(x: Tensor, p: float, dim: int) -> Tensor:
 
 @kernel("normal.Tensor_Tensor", "normal.float_Tensor")
 def normal(mean: Tensor | float, std: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Whether deviations are positive is looked at twice."""
+    """torch checks twice that the deviations are not negative."""
     std.min().ge(0)
     shapes = [x.shape for x in (mean, std) if isinstance(x, Tensor)]
     out = torch.empty(torch.broadcast_shapes(*shapes), dtype=std.dtype, device="cuda")
@@ -63,7 +63,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @kernel("_cdist_backward")
 def cdist_backward(grad: Tensor, x1: Tensor, x2: Tensor, p: float) -> Tensor:
-    """What every pair adds is written, then summed up."""
+    """Writes the contribution of every pair, then adds them up."""
     out = new(x1.shape[:-2].numel(), *x1.shape[-2:], dtype=x1.dtype)
     if p and grad.numel():
         pairs = new(len(out), x2.shape[-2], *x1.shape[-2:], dtype=x1.dtype)
@@ -95,7 +95,7 @@ def foreach_norm(x: list[Tensor], dtype: torch.dtype | None = None) -> list[Tens
 def grouped_mm(
     x: Tensor, mat2: Tensor, offs: Tensor | None = None, out_dtype: torch.dtype | None = None
 ) -> Tensor:
-    """Other types than bfloat16, which torch's Meta kernel refuses, are multiplied by group."""
+    """torch's Meta kernel takes only bfloat16. Other types are multiplied group by group."""
     operands = (
         torch.empty_strided(t.shape, t.stride(), dtype=torch.bfloat16, device="meta")
         for t in (x, mat2)

@@ -3,7 +3,8 @@
 Most kernels allocate only their result, as torch's Meta kernels say. The others are functions here.
 Memory is freed with the last reference, as in C++: the order of `del` is part of the model.
 
-A function is given the arguments that it names, as in torch's schema or ARGUMENT_NAMES.
+A function receives the arguments that are named like its parameters, by torch's schema or by
+ARGUMENT_NAMES.
 """
 
 from collections.abc import Callable, Iterator
@@ -54,9 +55,9 @@ def note(text: str) -> None:
 
 
 def guess(text: str = "") -> None:
-    """What the running kernel makes is made up, as what it reads was not computed."""
+    """Notes that the running kernel's result is a guess, because its input was not computed."""
     Target.gpu.device.library.vramcast_guess()
-    if text:  # it decides a size
+    if text:  # the guess decides a size
         Target.gpu.has_guessed_sizes = True
         note(text)
 
@@ -68,12 +69,13 @@ def new(
 
 
 def scratch(*num_bytes: int) -> list[Tensor]:
-    """Memory that a kernel takes for itself until the returned list goes, often at once."""
+    """Memory that a kernel takes for itself. It is freed when the returned list is dropped, often
+    at once."""
     return [new(size, dtype=torch.uint8) for size in num_bytes]
 
 
 def draw_elements(count: int, per_thread: int = 4) -> None:
-    """A kernel draws a random number for each of so many elements; a thread makes a few at once."""
+    """Draws a random number for each of `count` elements. One thread makes `per_thread` of them."""
     Target.gpu.device.library.vramcast_draw_elements(count, per_thread)
 
 
@@ -83,7 +85,7 @@ def take_random(count: int) -> None:
 
 @contextmanager
 def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
-    """A generator that the program gave has its own numbers."""
+    """Random numbers in this block are taken from the program's own generator, if it gave one."""
     default = torch.cuda.default_generators[0]
     begin = default.get_offset()
     yield
@@ -93,12 +95,12 @@ def drawing_from(generator: torch.Generator | None) -> Iterator[None]:
 
 
 def accumulator_dtype(x: Tensor) -> torch.dtype:
-    """Sums and statistics are in single precision, or in double if the input is."""
+    """The type of sums and statistics: single precision, or double if the input is double."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def meta_result(operator: Any, *arguments: Any, **options: Any) -> Any:
-    """An operator's result by torch's own Meta kernel."""
+    """The result that torch's own Meta kernel gives."""
     if not torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), "Meta"):
         meta_kernels.load()
     return operator(*_to_meta(arguments), **_to_meta(options))
@@ -115,12 +117,12 @@ def _to_meta(value: Any) -> Any:
 
 
 def like(x: Tensor, device: str = "cuda") -> Tensor:
-    """Of the same shape, strides and type."""
+    """A new tensor of the same shape, strides and type."""
     return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=device)
 
 
 def suggest_memory_format(x: Tensor) -> torch.memory_format:
-    """As in C++. torch's in Python imports sympy: a second."""
+    """The same as torch's in C++. torch's in Python imports sympy, which takes a second."""
     layouts = {4: torch.channels_last, 5: torch.channels_last_3d}
     if x.layout != torch.strided or x.dim() not in layouts or not x.stride(1) or not x.numel():
         return torch.contiguous_format
@@ -142,8 +144,8 @@ def set_known(tensor: Tensor, values: Tensor) -> None:
 
 
 def typical(tensor: Tensor) -> tuple[float, bool, float]:
-    """What a read of unknown contents gives, whether every element is that, and which share of a
-    mask is true."""
+    """The value that is assumed for unknown contents, whether every element is sure to have it, and
+    which share of a mask is true."""
     number, is_sure, true_share = torch.ops.vramcast.typical(tensor)
     return number, is_sure, true_share
 

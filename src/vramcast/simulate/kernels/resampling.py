@@ -1,4 +1,4 @@
-"""Pictures of other sizes: the kernels want dense tensors, and copy others."""
+"""Images of other sizes. The kernels need dense tensors, so others are copied."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ OTHERS = ("upsample_linear1d", COPIED, "upsample_bicubic2d", "upsample_trilinear
 
 
 def _layout(x: Tensor) -> torch.memory_format:
-    """Of a result: channels last if the argument has them last, also where it is a part."""
+    """The layout of the result: channels last if the argument has it, even if that is a slice."""
     return suggest_memory_format(x) if x.dim() == 4 else torch.contiguous_format
 
 
@@ -48,7 +48,7 @@ def backward(grad: Tensor, input_size: Sequence[int], **_others: Any) -> Tensor:
 
 @kernel(f"{COPIED}_backward")
 def copied_backward(grad: Tensor, input_size: Sequence[int], **_others: Any) -> Tensor:
-    """Where nothing changes its size, the gradient is copied as it is."""
+    """Where the size does not change, torch copies the gradient as it is."""
     if list(grad.shape) == list(input_size):
         return new(*input_size, dtype=grad.dtype, memory_format=_layout(grad))
     return backward(grad, input_size)
@@ -98,7 +98,7 @@ def folded(x: Tensor, **options: Any) -> Tensor:
 
 
 def _resized(operator: Any, x: Tensor, options: dict[str, Any]) -> Tensor:
-    """The result begins as large as the argument."""
+    """The result is allocated as large as the argument, then resized."""
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     dense = x.contiguous()
     out.resize_(meta_result(operator, x, **options).shape)

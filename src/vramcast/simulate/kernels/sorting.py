@@ -22,14 +22,14 @@ from vramcast.simulate.kernels.registry import (
 )
 
 SINGLE_TILE = 2048  # sorted by one thread block, without scratch memory
-LARGEST_DRAWN = 1 << 17  # longer orders of unknown values are not drawn
+LARGEST_DRAWN = 1 << 17  # longer orders of unknown values are not drawn at random
 
 
 def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None = None) -> int:
-    """Scratch of a CUB radix sort of n pairs by the low `bits` of the key.
+    """The scratch memory of a CUB radix sort of n pairs by the low `bits` of the key.
 
-    A second copy of the pairs if there are several passes, a histogram each, a look-back table for
-    each tile, counters.
+    It has a second copy of the pairs if there are several passes, a histogram for each pass, a
+    look-back table for each tile, and counters.
     """
     if n <= SINGLE_TILE:
         return 1
@@ -41,7 +41,8 @@ def radix_sort_bytes(n: int, key_bytes: int, value_bytes: int, bits: int | None 
 
 
 def tile_bytes(n: int, per_tile: int) -> int:
-    """Of a kernel that goes through n elements once: every tile says how far it has come."""
+    """The scratch memory of a kernel that goes through n elements once: every tile keeps its
+    progress."""
     return 255 + round_up((-(-n // per_tile) + 32) * 16, 256)
 
 
@@ -58,7 +59,7 @@ def sort(
     length = x.shape[dim] if x.dim() else 1
     values, indices = like(metas[0]), like(metas[1])
     if x.numel():
-        # rows that do not lie together are copied, and so is what comes of them
+        # long rows that are not contiguous are copied, and so are their results
         is_apart = length > 4096 and x.stride(dim) != 1
         again = (values.nbytes, indices.nbytes) if values.stride(dim) != 1 else ()
         copies = scratch(x.nbytes, *again) if is_apart else []
@@ -69,7 +70,8 @@ def sort(
 
 
 def _use_sort_scratch(n: int, length: int, item_bytes: int) -> None:
-    """Short rows in shared memory; one long row by a radix sort; many by value, then by row."""
+    """Short rows are sorted in shared memory, and one long row by a radix sort. Many long rows are
+    sorted by value, then by row."""
     if length <= 4096:
         scratch(length * 8)
     elif n == length:
@@ -94,13 +96,13 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
 
 
 def drawn(shape: Sequence[int]) -> Tensor:
-    """Not by the host's own generator, which the program draws from."""
+    """Random numbers from a generator of our own, so that the program's numbers do not change."""
     return torch.rand(shape, generator=torch.Generator())
 
 
 @kernel("median")
 def median(x: Tensor) -> Tensor:
-    """Of all elements: they are put in order."""
+    """The median of all elements, by sorting them."""
     if not x.numel():
         return new(dtype=x.dtype)
     ordered = x.flatten().sort().values
@@ -121,7 +123,7 @@ def median_of_numbers(x: Tensor) -> Tensor:
     return torch.ops.aten.index.Tensor(ordered, [place])
 
 
-# TensorTopK.cu, when a row is worked on by several blocks: from so many rows on, of this length
+# TensorTopK.cu: with at least so many rows, several blocks share a row from this length on
 SEVERAL_BLOCKS = {1: 20000, 21: 10000, 41: 8000, 81: 5000, 200: 3000, 800: 800, 4001: 400}
 BLOCK_THREADS, BLOCKS_AT_ONCE, RADIX_DIGITS = 256, 6, 256
 
@@ -196,7 +198,7 @@ def randperm(
     key_bytes = 4 if n <= 65536 else 8
     scratch(n * 8, n * key_bytes, n * key_bytes, radix_sort_bytes(n, key_bytes, 8))
     with drawing_from(generator):
-        draw_elements(n, per_thread=2)  # the keys, of two words
+        draw_elements(n, per_thread=2)  # the keys, two words each
         take_random(n)  # to shuffle equal keys
     set_known(out, drawn((n,)).argsort())
     return out

@@ -8,11 +8,11 @@ from torch import Tensor
 
 from vramcast.simulate.kernels.registry import kernel, new, note, scratch
 
-MAX_DIMS = 3  # that cuFFT transforms at once
+MAX_DIMS = 3  # cuFFT transforms at most so many at once
 # Recorded (H200, torch 2.11): one kernel transforms lines of up to this length on chip.
 MAX_LINE, MAX_REAL_LINE = 24576, 1080
 MAX_FACTOR, MAX_PRIME = 31, 127
-# Lines of real numbers that are longer and have one too, and shorter ones that have none.
+# Longer lines of real numbers that have such a kernel too, and shorter ones that have none.
 LONGER = {1296, 1728, 1920, 2187, 2401}
 LACKING = {75, 98, 147, 196, 245, 294, 375, 500, 525, 675, 686, 700, 735, 882, 900, 980, 1029, 1050}
 ESTIMATED = "cuFFT does not publish the size of its work areas: they are estimates"
@@ -37,7 +37,7 @@ def _transform(out: Tensor, x: Tensor, sizes: Sequence[int], dims: Sequence[int]
 
 
 def _is_embedded(lines: Tensor) -> bool:
-    """Whether the strides are those of a slice of a dense tensor, which is all cuFFT can read."""
+    """Whether the strides are those of a slice of a dense tensor: cuFFT can read nothing else."""
     sizes, strides = lines.shape, lines.stride()
     last = strides[-1]
     if last <= 0 or (sizes[0] > 1 and strides[0] == 0):
@@ -51,7 +51,8 @@ def _is_embedded(lines: Tensor) -> bool:
 
 
 def _work_area_bytes(signal: Sequence[int], *sides: Tensor) -> int:
-    """As much as one side of the transform, where lines of some dimension are not done on chip."""
+    """cuFFT's work area: none where all lines fit on chip, else about as large as one side of the
+    transform."""
     if max(map(_largest_factor, signal)) > 7:
         note(ESTIMATED)
     left = list(signal)

@@ -1,4 +1,4 @@
-"""What the kernels written in Python compute and move: floating-point operations and bytes."""
+"""The floating-point operations and the bytes moved of the kernels that are written in Python."""
 
 import ctypes
 import math
@@ -13,7 +13,7 @@ from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
 
 Sizes = tuple[int, int, int, int]
 FOUR = ctypes.c_int64 * 4
-# questions and notes: nothing runs on the GPU
+# nothing runs on the GPU for these
 WITHOUT_KERNEL = (
     "_fused_sdp_choice",
     "record_stream",
@@ -21,10 +21,10 @@ WITHOUT_KERNEL = (
     "_use_cudnn_ctc_loss",
     "_cudnn_rnn_flatten_weight",
 )
-# Of the first tensor only elements that another one names are read, or read and written.
+# Of the first tensor only the indexed elements are read (1), or read and written (2).
 NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2}
 SCANS = ("cum", "logcum", "_logcum")
-# Whose rates are of other accesses, as of operators whose tensors have different shapes.
+# Their rates are those of strided access, as for operators whose tensors have different shapes.
 NOT_IN_VECTORS = ("topk", "cudnn_batch_norm", "cudnn_batch_norm_backward")
 ENLARGED = "upsample_bilinear2d_backward"
 # c10::ScalarType
@@ -59,8 +59,8 @@ def work_of(
         rows = named["indices"].numel()
         if rows > UNSORTED_INDICES or "bag" in name:
             sizes = 0, rows, named["num_weights"], named["grad"].shape[-1]
-    # additions at positions are sorted; attention draws dropped scores; norms without weights and
-    # channels last differ
+    # Slower kernels: additions at positions are sorted, attention with dropout draws random
+    # numbers, and norms without weights or with channels last have other kernels.
     is_slow = (
         name in NOT_IN_VECTORS
         or (name == "native_layer_norm_backward" and named["weight"] is None)
@@ -75,7 +75,7 @@ def work_of(
 
 
 def uses_tf32(name: str) -> bool:
-    """cuDNN rounds to tf32 unless told not to.
+    """Whether cuDNN rounds to TF32, which it does by default.
 
     `torch.backends.cudnn.allow_tf32` cannot be asked: it raises where newer switches were used.
     """
@@ -84,9 +84,10 @@ def uses_tf32(name: str) -> bool:
 
 
 def _is_across(name: str, named: Mapping[str, Any]) -> bool:
-    """A softmax or a running sum over another dimension than the last has a kernel of its own."""
+    """Whether the kernel for strided rows is used: for a softmax or running sum, over another
+    dimension than the last; for batch norm and upsampling, with channels last."""
     x = named.get("x", named.get("grad"))
-    if name == ENLARGED:  # a part of channels last has its kernel, too
+    if name == ENLARGED:  # a slice with channels last counts too
         return suggest_memory_format(x) == torch.channels_last
     if "batch_norm" in name:
         return _is_channels_last(x)
@@ -113,7 +114,7 @@ def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Siz
 
 
 def _system(matrix: torch.Tensor, wanted: torch.Tensor | None) -> Sizes:
-    """How many, their columns, and those of what is solved for."""
+    """The number of matrices, their columns, and the columns of the right-hand side."""
     columns = max(1, min(matrix.shape[-2:]))
     number = matrix.numel() // max(1, math.prod(matrix.shape[-2:]))
     of_wanted = 0 if wanted is None else wanted.numel() // max(1, number * columns)
@@ -121,7 +122,8 @@ def _system(matrix: torch.Tensor, wanted: torch.Tensor | None) -> Sizes:
 
 
 def _attention(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
-    """Two products of [T, S] x D forward, five backward; half of each where the mask is causal."""
+    """Operations of two products of [T, S] x D forward, five backward; half of each with a causal
+    mask."""
     batch, heads, length, width = named["q"].shape
     keys = named["k"].shape[2]
     num_products = 5 if name.endswith("_backward") else 2
@@ -131,7 +133,8 @@ def _attention(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
 
 
 def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Sizes]:
-    """Every result is a sum over one filter; backward takes as much for each large gradient.
+    """Operations and sizes. Every result is a sum over one filter; each of the two gradients takes
+    as much.
 
     A transposed convolution is the data gradient of another one, whose results are its input.
     """
@@ -164,7 +167,7 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
 
 
 def _is_channels_last(tensor: torch.Tensor) -> bool:
-    if tensor.dim() == 2:  # their neighbours are channels
+    if tensor.dim() == 2:  # samples and channels: neighbouring elements are channels
         return tensor.is_contiguous()
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     layout = formats.get(tensor.dim())
@@ -174,7 +177,7 @@ def _is_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def _moved_by_convolution(name: str, named: Mapping[str, Any], result: Any) -> float:
-    """Forward and each gradient go once through input, result and weight."""
+    """The bytes moved: forward and each gradient go once through input, result and weight."""
     is_backward = name.endswith("backward")
     tensors = named["x"], named["weight"], named["grad"] if is_backward else result
     passes = sum(map(bool, named.get("wanted", (1, 1))[:2])) if is_backward else 1
@@ -182,7 +185,8 @@ def _moved_by_convolution(name: str, named: Mapping[str, Any], result: Any) -> f
 
 
 def _moved_by_name(name: str, arguments: Sequence[Any], result: Any) -> tuple[float, Sizes]:
-    """As native/work.h does; sizes end with places and rows."""
+    """The bytes moved by indexing, and its sizes, as in native/work.h. The last sizes are places
+    and rows."""
     x = arguments[0]
     others = [t for t in tensors_in((arguments[1:], result)) if t is not x]
     size, row = x.element_size(), math.prod(x.shape[_num_named(name, arguments) :])
@@ -191,19 +195,19 @@ def _moved_by_name(name: str, arguments: Sequence[Any], result: Any) -> tuple[fl
     moved = sum(t.numel() * t.element_size() for t in others) + copied
     is_whole = _num_named(name, arguments) == 1 and row * size % 16 == 0
     rows = most // max(1, row) if is_whole or NAMED_ELEMENTS[name] > 1 else 0
-    # sizes[1]: a mask, whose true elements the host waits for
+    # sizes[1]: there is a mask, so the host waits for the number of true elements
     is_masked = any(t.dtype in (torch.bool, torch.uint8) for t in tensors_in(arguments[1:2]))
     places = x.numel() // max(1, row) if NAMED_ELEMENTS[name] > 1 else 0
     return float(moved + most * size * NAMED_ELEMENTS[name]), (0, int(is_masked), places, rows)
 
 
 def _num_named(name: str, arguments: Sequence[Any]) -> int:
-    """How many of its first dimensions are named."""
+    """How many of the first dimensions are indexed."""
     return len(arguments[1]) if "index_put" in name or name == "index" else 1
 
 
 def _units(name: str, named: Mapping[str, Any]) -> int:
-    """Rows, channels or groups that a kernel goes through side by side."""
+    """The rows, channels or groups that a kernel computes side by side. 0 for other kernels."""
     x = named.get("x", named.get("grad"))
     if not isinstance(x, torch.Tensor) or not x.numel():
         return 0
@@ -223,7 +227,8 @@ def _units(name: str, named: Mapping[str, Any]) -> int:
 
 
 def _threads_of_row(name: str, named: Mapping[str, Any]) -> int:
-    """SoftMax.cu, SpatialSoftMax_getBlockSize: with few neighbours, threads share a row."""
+    """SoftMax.cu, SpatialSoftMax_getBlockSize: with few elements beside it, several threads share a
+    row."""
     x, dim = named.get("x", named.get("grad")), named["dim"]
     length, inner = x.shape[dim], math.prod(x.shape[dim % x.dim() + 1 :])
     if "softmax" not in name or inner > 64 or length < 64:
@@ -232,8 +237,8 @@ def _threads_of_row(name: str, named: Mapping[str, Any]) -> int:
 
 
 def _blocks_of_scan(rows: int, length: int) -> int:
-    """ScanUtils.cuh, get_log_num_threads_x_inner_scan, whose unsigned subtraction wraps round: many
-    short rows have a block each. A single row is cub's."""
+    """ScanUtils.cuh, get_log_num_threads_x_inner_scan. Its unsigned subtraction wraps round, so
+    many short rows get a block each. CUB scans a single row (0)."""
     if rows == 1:
         return 0
     logarithm = (9 + (length - 1).bit_length() - (rows - 1).bit_length()) % (1 << 32) // 2
@@ -241,7 +246,8 @@ def _blocks_of_scan(rows: int, length: int) -> int:
 
 
 def _recurrent(name: str, named: Mapping[str, Any]) -> tuple[float, Sizes]:
-    """Every step multiplies by every weight. Sizes: steps, batch, matrices of a step, width."""
+    """Operations: every step multiplies by every weight. Sizes: steps, batch, matrices of a step,
+    width."""
     steps, batch = named["x"].shape[:2]
     if named["batch_first"]:
         steps, batch = batch, steps

@@ -21,8 +21,8 @@ PATCHES = [
 
 @contextmanager
 def installed(gpu: SimulatedGpu) -> Iterator[None]:
-    """Inside this block the libraries answer for the simulated GPU, also those that are imported
-    meanwhile."""
+    """In this block torch and other libraries behave as on the simulated GPU, also libraries that
+    are imported later in it."""
     patcher = Patcher(gpu)
 
     def patch(library: str) -> None:

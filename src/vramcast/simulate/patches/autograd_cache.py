@@ -1,7 +1,7 @@
 """A graph that is found in the cache allocates what compiling it had allocated.
 
-Why: what timing kernels allocates is part of a first run. It is kept beside the graph, but where
-the backward pass was timed, which is compiled later.
+Why: memory that is allocated to time kernels is part of a first run. Its sizes are kept beside the
+graph. A graph whose backward pass, compiled later, was timed is not kept.
 """
 
 import json
@@ -58,14 +58,15 @@ def _file(key: str) -> Path:
 
 
 def _end(gpu: SimulatedGpu, first: int, span: int) -> int | None:
-    """The number of the first allocation after what was compiled, if that is done."""
+    """The number of the first allocation after the compilation. None while it is still going on."""
     spans = gpu.compilations.spans[span:] if gpu.compilations else []
     return next((end for begin, end in spans if begin <= first + 1), None)
 
 
 def allocated_between(gpu: SimulatedGpu, first: int, end: int) -> list[int]:
-    """Sizes of allocations after the first ones and before another, in order; that the n-th of them
-    is freed is -n. Of those that stay, cuBLAS' workspaces are 0; others are the graph's own."""
+    """The sizes of the allocations numbered between `first` and `end`, in order; -n means that the
+    n-th of them is freed. Of allocations that are not freed, cuBLAS' workspaces are 0, and others
+    are left out, because they are the graph's own."""
     events, allocations = gpu.device.events_array(), gpu.device.allocations_array()
     until = np.flatnonzero(events == end)
     events = events[: until[0]] if len(until) else events
@@ -85,7 +86,7 @@ def allocated_between(gpu: SimulatedGpu, first: int, end: int) -> list[int]:
 
 def allocate_again(gpu: SimulatedGpu, events: Iterable[int]) -> None:
     held: list[torch.Tensor | None] = []
-    is_second = False  # that of cuBLASLt
+    is_second = False  # the second workspace is that of cuBLASLt
     for event in events:
         if event > 0:
             held.append(torch.empty(event, dtype=torch.uint8, device="cuda"))

@@ -1,8 +1,8 @@
 """A backward pass returns only when autograd's thread has let go of its last tensors.
 
 Why: autograd's device thread first reports the end, then drops what it holds.
-How: on Linux the state of every thread can be read. Elsewhere nothing is waited for. torch names
-these threads pt_autograd_0 and so on.
+How: on Linux the state of every thread can be read; elsewhere we do not wait. torch names these
+threads pt_autograd_0 and so on.
 """
 
 import os
@@ -34,7 +34,8 @@ def apply(patcher: Patcher) -> None:
 
 
 def wait_until_idle() -> None:
-    """Wait until autograd's threads were seen asleep twice: once may be a wait for the GIL."""
+    """Waits until autograd's threads were seen asleep twice: once may only be a wait for the
+    GIL."""
     deadline = time.monotonic() + MAX_WAIT_SECONDS
     times_asleep = 0
     while times_asleep < 2 and time.monotonic() < deadline:

@@ -1,7 +1,8 @@
 """bitsandbytes finds a compiled library, whose functions only note the bytes they are given.
 
-Why: the real one needs CUDA's libraries and a GPU. What it is given to fill is allocated by Python
-code of bitsandbytes, which runs. Pages that a paged optimizer shares with the host are the host's.
+Why: the real one needs CUDA's libraries and a GPU. The Python code of bitsandbytes allocates the
+results, and it does run. Pages that a paged optimizer shares with the host count as the host's
+memory.
 Versions: bitsandbytes 0.45 to 0.50.
 """
 
@@ -17,7 +18,7 @@ LIBRARY = "ctypes"
 
 
 class _Library:
-    """Has every function, and remembers what was set on it."""
+    """A library that has every function, and keeps attributes that are set on it."""
 
     def __init__(self, gpu: Any) -> None:
         self._gpu = gpu

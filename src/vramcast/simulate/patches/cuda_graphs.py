@@ -1,4 +1,4 @@
-"""CUDA graphs and private memory pools: what they allocate has pools of its own.
+"""CUDA graphs and private memory pools: their allocations come from pools of their own.
 
 Why: torch.cuda.graph and make_graphed_callables stay torch's own; capturing and replaying ask the
 driver. What a graph captures is simulated as it is captured; replaying it takes no further memory,

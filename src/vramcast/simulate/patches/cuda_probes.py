@@ -11,7 +11,7 @@ import torch
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-# of torch.accelerator: as torch.cuda answers
+# these functions of torch.accelerator answer like those of torch.cuda
 MEMORY = (
     "empty_cache",
     "max_memory_allocated",
@@ -52,7 +52,7 @@ def apply(patcher: Patcher) -> None:
         patcher.put(module, "caching_allocator_alloc", _take)
         patcher.put(module, "caching_allocator_delete", _give_back)
     for name in MEMORY:
-        # asked for when it is called: another patch may answer it
+        # looked up when it is called, because another patch may replace it
         patcher.put(torch.accelerator, name, lambda *_, _name=name: getattr(torch.cuda, _name)())
     patcher.put(torch.accelerator, "get_memory_info", lambda *_: torch.cuda.mem_get_info())
 

@@ -26,12 +26,12 @@ DTYPES = {
 
 
 class _TensorType(type):
-    """Of classes whose instances are tensors of one dtype on the GPU."""
+    """The type of classes whose instances are tensors of one dtype on the GPU."""
 
     dtype: torch.dtype
 
     def __call__(cls, *data: Any, **_: Any) -> torch.Tensor:
-        """Of sizes, or of what a list, an array or a tensor holds."""
+        """Makes a tensor of these sizes, or with the contents of a list, an array or a tensor."""
         if len(data) == 1 and not isinstance(data[0], int | torch.Size):
             return torch.as_tensor(data[0], dtype=cls.dtype, device="cuda")
         sizes = data[0] if data and isinstance(data[0], torch.Size) else data
@@ -43,7 +43,8 @@ class _TensorType(type):
 
 
 def _new(kind: _TensorType, cls: type, /, *data: Any, **options: Any) -> Any:
-    """torch.Tensor(...) is of the default type, which torch.set_default_device leaves alone."""
+    """torch.Tensor(...) has the default tensor type, which torch.set_default_device does not
+    change."""
     if cls is torch.Tensor and "device" not in options:
         return kind(*data)
     return torch._C.TensorBase.__new__(cls, *data, **options)

@@ -53,7 +53,7 @@ class _Trees:
 
     @contextmanager
     def allocating(self) -> Iterator[None]:
-        """In the pool, on its stream."""
+        """What is allocated in this block comes from the pool, on its stream."""
         torch.cuda.synchronize()
         pool: Any = self
         with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(pool):
@@ -61,7 +61,7 @@ class _Trees:
 
     @contextmanager
     def capturing(self) -> Iterator[None]:
-        """And then replayed: a capture computes nothing."""
+        """Captures this block as a graph, then replays it: a capture computes nothing."""
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self.id, stream=self.stream):
             yield

@@ -1,7 +1,7 @@
 """nn.DataParallel and torch.cuda.comm work on one GPU.
 
-Why: they ask torch._C to spread and collect tensors, which a build without CUDA cannot. On one GPU
-inputs are moved there, and what is there already is not copied.
+Why: they ask torch._C to spread and collect tensors, which a build without CUDA cannot. With one
+GPU, inputs are moved there; tensors that are there already are not copied.
 """
 
 from typing import Any

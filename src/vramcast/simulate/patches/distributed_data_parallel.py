@@ -1,8 +1,8 @@
 """DistributedDataParallel runs as one rank of many.
 
-Why: its reducer is C++ and wants the tensors that a collective has reduced, which the fake process
-group does not give. A communication hook that returns the bucket does; where the program has one of
-its own, that is called.
+Why: its reducer is C++ and needs the tensors that a collective has reduced, which the fake process
+group does not return. So a communication hook returns the bucket. If the program has a hook of its
+own, that one is called.
 """
 
 import functools
@@ -43,14 +43,15 @@ def apply(patcher: Patcher) -> None:
         return future
 
     def waited_for(hook: Callable[..., Any], model: Any) -> Callable[..., Any]:
-        """At the end of the backward pass the stream waits for all buckets."""
+        """The hook, but at the end of the backward pass the stream waits for all buckets."""
         whose = weakref.ref(model)
 
         @functools.wraps(hook)
         def run(state, bucket):  # type: ignore[no-untyped-def]
             model: Any = whose()
             if hook is reduce_bucket and accumulates[model]:
-                for gradient in bucket.gradients():  # without a hook, as each is ready
+                # without a hook, DDP divides each gradient when it is ready
+                for gradient in bucket.gradients():
                     gradient.div_(1)
             if bucket.is_last():
                 num_reduced[model] = num_reduced.get(model, 0) + 1
@@ -71,7 +72,7 @@ def apply(patcher: Patcher) -> None:
         accumulates[self] = self.gradient_as_bucket_view and first.grad is not None
         rebuilds = self.static_graph or not self.find_unused_parameters
         if rebuilds and torch.is_grad_enabled() and num_reduced.get(self) == 1 + self.static_graph:
-            # now the ranks agree on new buckets, and wait for it, before they drop the old ones
+            # now the ranks agree on new buckets, and wait for that, before they drop the old ones
             kept.let_go(waits=True)
         return before_forward(self, *inputs, **options)
 

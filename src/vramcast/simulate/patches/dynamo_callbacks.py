@@ -1,6 +1,6 @@
-"""It is noted when something is compiled, and what is allocated meanwhile.
+"""Notes every compilation, and what is allocated during it.
 
-Why: Inductor times kernels while it compiles. A second run finds them in its caches.
+Why: Inductor times kernels while it compiles. A second run finds the results in its caches.
 """
 
 import sys

@@ -14,7 +14,7 @@ from vramcast.text import whole_words
 LIBRARY = "torch._dynamo.convert_frame"
 FIND_REASONS = "get_and_maybe_log_recompilation_reasons"
 MOST_LETTERS = 120
-# which compilation it is, and the line of torch or the program that asked
+# parts of torch's reason to leave out: the number of the compilation, and the line that asked
 _COMPILATION, _WHERE = re.compile(r"^\d+/\d+: "), re.compile(r"\s+#.*")
 
 
@@ -34,7 +34,7 @@ def apply(patcher: Patcher) -> None:
 
 
 def _short(reasons: list[str]) -> str:
-    """Of the newest compilation, whose inputs are most alike."""
+    """The reason against the newest compilation, which resembles these inputs most."""
     if not reasons:
         return "torch found no reason"
     first = _COMPILATION.sub("", reasons[0]).strip().splitlines()[0]

@@ -41,7 +41,7 @@ def fwd(gpu: Any, *given: Any) -> Any:
     sums = new(*sums_shape, dtype=torch.float32)
     counters = None
     is_windowed = max(given[CAUSAL + 1 : CAUSAL + 3]) >= 0
-    if causal or is_windowed or starts is not None:  # hands out blocks
+    if causal or is_windowed or starts is not None:  # a counter hands out blocks
         vectors = 1 + causal + 2 * (starts is not None)
         counters = new(1 + vectors * round_up(batch, 4), dtype=torch.int32)
     parts: list[Tensor | None] = [None, None]
@@ -81,7 +81,7 @@ def bwd(gpu: Any, *given: Any) -> Any:
 
 
 def _block(width: int, capability: tuple[int, int], given: tuple[Any, ...]) -> tuple[int, int]:
-    """Queries and keys of a block."""
+    """The number of queries and of keys in a block."""
     causal, left, right, softcap = (given[i] for i in (BACKWARD_CAUSAL, LEFT, RIGHT, SOFTCAP))
     is_special = causal or left >= 0 or right >= 0 or softcap > 0
     if capability >= (9, 0):

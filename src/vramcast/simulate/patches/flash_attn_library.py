@@ -25,7 +25,7 @@ LIBRARY = "torch"
 NAME = "flash_attn_2_cuda"
 MOST_WIDTH, ROWS = 256, 128
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
-# as of torch's own flash attention, which is the same kernel
+# timed like torch's own flash attention, which is the same kernel
 OPERATOR = "aten::_scaled_dot_product_flash_attention"
 Tensor = torch.Tensor
 
@@ -67,7 +67,8 @@ def apply(patcher: Patcher) -> None:
         return out, sums, mask, random_state
 
     def backward(given: tuple[Any, ...], batch: int, rows: tuple[int, ...], more: Any) -> Any:
-        """`rows` are those of queries, padded, in the order of the sums over them."""
+        """`rows` is the padded shape of the queries (batch and rows, or rows only), in which sums
+        are kept."""
         _, q, k, v, _, _, *grads = given
         heads, width = q.shape[-2:]
         check(q, k, v, gpu.capability)

@@ -21,11 +21,12 @@ from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
 
 LIBRARY = "torch._inductor.runtime.triton_heuristics"
-# Functions that do not hide behind an element's bytes, in exponentials, as recorded on an H200.
+# Functions that take longer than moving an element's bytes. Their cost, as recorded on an H200, is
+# in units of one exponential.
 SLOW = {"exp": 1, "sigmoid": 1, "erf": 4, "tanh": 4, "online_softmax_combine": 7}
 SLOW |= dict.fromkeys(("sin", "cos", "pow"), 9) | dict.fromkeys(("rand", "randn"), 16)
 CALLED, ADDED = re.compile(r"\.(\w+)\("), re.compile(r"tl\.atomic_add\((\w+) ")
-MILLISECONDS = 1.0  # that every configuration takes: the first is chosen
+MILLISECONDS = 1.0  # assumed for every configuration, so that the first is chosen
 
 
 def apply(patcher: Patcher) -> None:
@@ -38,7 +39,8 @@ def apply(patcher: Patcher) -> None:
 
         @property
         def n_regs(self) -> int | None:
-            """Where many, Inductor times a smaller block too; several it times anyway."""
+            """The registers of the only configuration. Where these are many, Inductor times a
+            smaller block too. None for several configurations, which it times anyway."""
             if len(self._autotuner.compile_results) > 1:
                 return None
             with patcher.gpu.not_counting():
@@ -55,7 +57,7 @@ def apply(patcher: Patcher) -> None:
             self._dynamic_scale_rblock()
 
     def bench(self: Any, launcher: Any, *arguments: Any, **options: Any) -> float:
-        """As benchmark_gpu."""
+        """Allocates what Inductor's benchmark_gpu allocates."""
         before = library.vramcast_begin_kernel(b"inductor::timing")  # no work of the step
         try:
             with patcher.gpu.compiling():
@@ -70,7 +72,7 @@ def apply(patcher: Patcher) -> None:
         return MILLISECONDS
 
     def tune(self: Any, launcher: Any, *arguments: Any, **options: Any) -> Any:
-        """By coordinate descent: as if no neighbour were faster."""
+        """Coordinate descent, as if no neighbouring configuration were faster."""
         self.bench(launcher, *arguments, **options)
         launcher.config.found_by_coordesc = True
         return launcher
@@ -93,7 +95,7 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
     is_changed = [name in kernel.mutated_arg_names for name in names]
     sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
     added = [names.index(name) for name in ADDED.findall(kernel.fn.src)]
-    # tiles of two dimensions are for tensors that lie across each other
+    # Inductor uses tiles of two dimensions for tensors with different orders of strides
     access = STRIDED if "ynumel" in names else PLAIN
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
@@ -115,7 +117,8 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
 
 
 def _check_shared_memory(kernel: Any, config: Any) -> None:
-    """Of tiles that do not fit, Inductor keeps the tensors until Python looks for cycles."""
+    """Raises OutOfResources, as Triton does, where tiles need too much shared memory. Inductor then
+    keeps the tensors of this attempt alive until Python collects reference cycles."""
     sizes = kernel.inductor_meta.get("config_args", {})
     if {"BLOCK_M", "BLOCK_N", "BLOCK_K"} <= sizes.keys():
         width = 4 if "*fp32" in kernel.triton_meta["signature"].values() else 2
@@ -131,9 +134,9 @@ def _check_shared_memory(kernel: Any, config: Any) -> None:
 def _work(
     arguments: tuple[Any, ...], is_changed: Sequence[bool], turns: int | None, num_slow: int
 ) -> tuple[int, float, float, Any]:
-    """A fused kernel goes through its tensors, and writes those that it changes too; of one that it
-    gathers from it reads no more elements than its loops have turns."""
-    moved: dict[int, int] = {}  # one that it changes may be given twice
+    """The work of a fused kernel: it reads its tensors once, and writes those that it changes. From
+    a tensor that it gathers from, it reads no more elements than its loops have turns."""
+    moved: dict[int, int] = {}  # by address: the same tensor may be given twice
     for t, twice in zip(arguments, is_changed, strict=False):
         if isinstance(t, torch.Tensor):
             num_bytes = (1 + twice) * min(t.numel(), turns or t.numel()) * t.element_size()

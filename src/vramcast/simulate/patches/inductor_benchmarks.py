@@ -1,7 +1,7 @@
-"""What Inductor times while it compiles allocates, and takes the time that a forecast gives it.
+"""What Inductor times while it compiles allocates its memory, and takes its predicted time.
 
-Why: there is nothing to time. By these times it decides whether products are padded, and which
-kernel of several is best.
+Why: without a GPU there is nothing to measure. By these times Inductor decides whether to pad
+products, and which of several kernels to use.
 """
 
 import sys
@@ -19,7 +19,8 @@ LIBRARY = "torch._inductor.runtime.benchmarking"
 
 def apply(patcher: Patcher) -> None:
     def benchmark_gpu(self: Any, call: Any, *_: Any, **options: Any) -> Any:
-        """As InductorBenchmarker: once without and then with its buffer, as often as it likes."""
+        """Like InductorBenchmarker, which calls the function once without and then often with its
+        buffer."""
         patcher.gpu.was_timed = True
         milliseconds = 1e3 * _timed(patcher.gpu, call)
         buffer_bytes = torch.cuda.get_device_properties().L2_cache_size

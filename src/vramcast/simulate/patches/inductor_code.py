@@ -1,4 +1,4 @@
-"""Bytecode of the code that Inductor wrote is kept beside it.
+"""The bytecode of Inductor's generated code is kept beside it.
 
 Why: compiling it in every run takes a third of a second.
 """

@@ -1,7 +1,7 @@
 """Inductor compiles in this process, and keeps what it compiles in a folder of our own.
 
-Why: its worker processes would compile Triton kernels, of which nothing is needed here. Timings are
-not kept: a first run on a GPU has none.
+Why: its worker processes would compile Triton kernels, which are not needed here. Timings are not
+kept, because a first run on a GPU has none.
 """
 
 import sys
@@ -22,11 +22,12 @@ SETTINGS = {
 
 
 def apply(patcher: Patcher) -> None:
-    """As defaults too: since torch 2.13 a setting is of one thread, and backward has its own."""
+    """Sets the defaults too: since torch 2.13 a setting applies to one thread, and the backward
+    pass has its own."""
     config: Any = sys.modules[LIBRARY]
     for name, value in SETTINGS.items():
         patcher.put(config, name, value)
         if name in config._config:
             patcher.put(config._config[name], "default", value)
-    if torch.are_deterministic_algorithms_enabled():  # asked before this was imported
+    if torch.are_deterministic_algorithms_enabled():  # was set before this module was imported
         patcher.put(config, "deterministic", True)

@@ -1,6 +1,7 @@
 """Whether a product is padded is decided in every run, as in a first one on a GPU.
 
-Why: Inductor times both ways with tensors of their sizes, and keeps the answer in files.
+Why: Inductor times both ways with tensors of these sizes, and keeps the decision in files. A later
+run would not allocate those tensors.
 """
 
 import inspect
@@ -13,7 +14,7 @@ LIBRARY = "torch._inductor.fx_passes.pad_mm"
 
 
 class _Answers(dict[str, Any]):
-    """What torch's LocalCache has, for this run only."""
+    """Replaces torch's LocalCache, for this run only."""
 
     lookup = dict.get
 

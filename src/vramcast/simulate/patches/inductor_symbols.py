@@ -1,6 +1,7 @@
-"""Code of Inductor allocates on the simulated GPU.
+"""Inductor's generated code allocates on the simulated GPU.
 
-Why: a build of torch without CUDA lacks the function that it allocates with, and others.
+Why: a build of torch without CUDA lacks the function by which this code allocates, and a few
+others.
 """
 
 from typing import Any

@@ -1,6 +1,7 @@
 """With max-autotune, kernels of cuBLAS and cuDNN win against Triton's templates.
 
-Why: how fast a template is cannot be said without a GPU. What timing them allocates is allocated.
+Why: without a GPU the speed of a template is not known. The memory that timing takes is allocated
+all the same.
 """
 
 import sys

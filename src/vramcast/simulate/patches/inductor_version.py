@@ -1,6 +1,7 @@
-"""What Inductor keeps goes by the version of torch.
+"""Inductor's caches are keyed by the version of torch.
 
-Why: it goes by the contents of torch's files, and reading them takes a quarter of a second.
+Why: torch keys them by the contents of its own files, and reading these takes a quarter of a
+second.
 """
 
 import hashlib

@@ -2,7 +2,7 @@
 
 Why: attention on nested tensors of jagged layout chooses its kernel in Python, and a build of torch
 without CUDA says that it has none. In evaluation nn.TransformerEncoder would make nested tensors of
-strided layout, whose attention is not modelled: it takes its other way.
+strided layout, whose attention is not modelled, so its fast path is switched off.
 Versions: torch 2.10 to 2.13.
 """
 

@@ -1,8 +1,8 @@
 """Stages of a pipeline do not wait for their neighbours.
 
-Why: stages vote whether shapes are known beforehand, and else tell each other the shapes of what
-they send. One rank is simulated: the others vote as it does, and gradients that come back have the
-shapes of what was sent.
+Why: stages vote on whether all shapes are known beforehand; if not, they send each other shapes.
+Only one rank is simulated, so the others are assumed to vote like it, and gradients come back in
+the shapes that were sent.
 Versions: up to 2.11 without a vote, from 2.15 on by an all_reduce.
 """
 
@@ -93,7 +93,7 @@ def _without_vote(patcher: Patcher, kind: Any, sent: dict[int, Any], shapes_befo
         return to_pass_on
 
     def receive(objects: list[Any], *arguments: Any, **options: Any) -> Any:
-        if not asking:  # the program's own
+        if not asking:  # a call by the program itself
             return receive_really(objects, *arguments, **options)
         objects[:] = [shapes_before(stage) for stage in asking]
         return None

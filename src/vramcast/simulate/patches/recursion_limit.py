@@ -1,7 +1,6 @@
-"""A limit of nested calls counts those of the program.
+"""The recursion limit counts only the program's own calls.
 
-Why: the simulation's own count too.
-Versions: Python 3.11 to 3.14.
+Why: the simulation's calls are on the same stack.
 Versions: Python 3.11 to 3.14.
 """
 

@@ -1,7 +1,7 @@
 """New threads of the program run on the simulated GPU from their beginning.
 
-Why: it is switched on for each thread. One that was there before is noticed when it first uses the
-GPU.
+Why: the simulated GPU is switched on for each thread. A thread that was there before is noticed
+when it first uses the GPU.
 Versions: Python 3.11 to 3.14.
 """
 

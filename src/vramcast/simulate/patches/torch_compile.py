@@ -1,8 +1,8 @@
 """torch.compile compiles for the simulated GPU.
 
 Why: Dynamo and Inductor need no GPU to lower a program for one; the code that they write runs on
-the simulated device (inductor.py). Importing them takes seconds: a function that is compiled before
-that waits for its first call.
+the simulated device (inductor.py). Importing them takes seconds, so a function that is compiled
+before that waits for its first call.
 """
 
 import functools
@@ -23,7 +23,7 @@ from vramcast.simulate.patches import torch_dynamo
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch"
-# in vramcast's cache: what Inductor keeps. Another number where what is simulated has changed.
+# Inductor's caches, in vramcast's cache. The number changes when the simulation changes.
 FOLDER = "inductor-2"
 OFF_NOTE = "torch.compile was switched off: the step was simulated as eager code"
 NO_TRITON_NOTE = (
@@ -60,10 +60,12 @@ def _why_not(patcher: Patcher, backend: Any) -> str | None:
 
 
 def _eager(model: Any, reason: str, patcher: Patcher) -> Any:
-    """A function says so when it is called: libraries compile some that are never used."""
+    """The model or function itself, with a note. A function adds the note when it is called:
+    libraries compile some that are never used."""
     if isinstance(model, torch.nn.Module):
         patcher.gpu.note(reason)
-        vars(model)["_orig_mod"] = model  # not as a part of itself
+        # not by setattr, which would make the module its own submodule
+        vars(model)["_orig_mod"] = model
         return model
 
     @functools.wraps(model)
@@ -75,7 +77,8 @@ def _eager(model: Any, reason: str, patcher: Patcher) -> Any:
 
 
 def forget() -> None:
-    """As in a new process: nothing is compiled, and no configuration of a kernel was timed."""
+    """Brings torch back to the state of a new process: nothing is compiled, and no kernel was
+    timed."""
     sys.modules[torch_dynamo.NAME].reset()
     if codecache := sys.modules.get("torch._inductor.codecache"):
         codecache.PyCodeCache.cache_clear()
@@ -83,7 +86,8 @@ def forget() -> None:
 
 @contextmanager
 def switched_off(gpu: SimulatedGpu) -> Iterator[None]:
-    """Also for functions that were compiled when their module was imported."""
+    """Runs without torch.compile in this block, also functions that were compiled when their module
+    was imported."""
     gpu.compiles = False
     try:
         with torch.compiler.set_stance("force_eager"):
@@ -98,8 +102,8 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
     make_folder(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
     os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    # Dynamo must see the modules' own method; a program that is watched still hears of calls from
-    # outside
+    # Dynamo must see the modules' own method. Where a program is watched, calls from outside are
+    # still seen.
     own: Any = torch.nn.Module._wrapped_call_impl
     if around := getattr(torch.nn.Module.__call__, AROUND, None):
         own = around(own)
@@ -107,7 +111,8 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
 
         skip_code(own.__code__)
     torch.nn.Module.__call__ = own  # type: ignore[method-assign]
-    # Later collections need not look at what the imports make, nor at what a function builds.
+    # Later garbage collections need not look at the objects of these imports, nor at a function's
+    # model.
     may_freeze = is_first and patcher.gpu.is_of_function
     if may_freeze:
         gc.collect()

@@ -19,7 +19,7 @@ LIBRARY = "torch"
 DO_NOTHING = ("set_device", "reset_accumulated_memory_stats", "ipc_collect")
 
 
-# The answers to these are of this one GPU: programs may go on differently on another.
+# The answers to these depend on the GPU, and a program may behave differently with others.
 OF_THIS_GPU = (
     "get_device_properties",
     "mem_get_info",
@@ -33,7 +33,7 @@ def apply(patcher: Patcher) -> None:
         **_about_the_device(patcher.gpu.model),
         **_about_memory(patcher.gpu.memory),
         "_lazy_call": lambda call, **_: call(),
-        # a function of its own each: torch._dynamo keeps a table of them
+        # each has a function of its own, because torch._dynamo keeps a table of them
         **{name: _always(None) for name in DO_NOTHING},
     }
     patcher.put(torch.cuda, "_CudaDeviceProperties", DeviceProperties)
@@ -71,8 +71,8 @@ def _calls(function: Callable[[], Any]) -> Callable[..., Any]:
 
 
 class DeviceProperties:
-    """As torch.cuda.get_device_properties() gives it. torch._dynamo takes this type for a constant,
-    which needs a hash."""
+    """What torch.cuda.get_device_properties() returns. torch._dynamo treats this type as a
+    constant, which needs a hash."""
 
     def __init__(self, **properties: Any) -> None:
         vars(self).update(properties)

@@ -1,8 +1,8 @@
 """torch.distributed runs one rank of many: every backend is answered by torch's fake process group.
 
-Why: the other ranks are not there, and NCCL neither. Collectives give back what this rank has, as
-if every rank had the same. Objects are passed on without the detour over tensors, whose contents
-are not known on the simulated GPU. What was started asynchronously has ended, with its result.
+Why: there are no other ranks, and no NCCL. Collectives return this rank's data, as if every rank
+had the same. Objects are passed on directly, not as tensors, whose contents are not known on the
+simulated GPU. An asynchronous collective has ended at once, with its result.
 """
 
 import functools
@@ -75,13 +75,15 @@ def apply(patcher: Patcher) -> None:
         "_new_process_group_helper",
         _counted(c10d._new_process_group_helper, patcher.gpu),
     )
-    # torch itself asks distributed_c10d, and is told the truth
+    # only for the program: torch itself asks distributed_c10d, which still says that the backend is
+    # fake
     patcher.put(dist, "get_backend", lambda *_: "nccl")
     patcher.put(torch.cuda.nccl, "version", lambda: NCCL_VERSION)
 
 
 class _ProcessGroupNCCL:
-    """Of a torch without NCCL: programs ask for its options, and no group is one."""
+    """Stands in where torch has no NCCL: programs use its options, and no group is an instance of
+    it."""
 
     class Options:
         def __init__(self, **options: Any) -> None:
@@ -119,8 +121,8 @@ def _with_fake_backend(init: Callable[..., Any], gpu: SimulatedGpu) -> Callable[
 
 
 def _counted(make: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]:
-    """A communicator of NCCL belongs to every group with others. How fast it is depends on how many
-    of them are in one machine."""
+    """Counts NCCL's communicators: one for every group of several ranks. Its speed depends on how
+    many of them are in one machine."""
 
     def make_group(
         group_size: int, group_rank: int, ranks: list[int], *arguments: Any, **options: Any
@@ -158,7 +160,7 @@ def _new_group(new: Callable[..., Any], gpu: SimulatedGpu) -> Callable[..., Any]
             group_desc=group_desc,
         )
         if "gloo" in str(backend) and "cuda" not in str(backend):
-            gpu.num_communicators = before  # it talks over the host
+            gpu.num_communicators = before  # gloo communicates through the host
         return made
 
     return new_group
@@ -178,8 +180,8 @@ def _scatter_object_list(outputs: list[Any], inputs: Any = None, *_: Any, **__: 
 
 
 class _Finished(dist.Work):
-    """Of a collective that was started asynchronously. The future has its result: communication
-    hooks compute with that."""
+    """The handle of an asynchronous collective. Its future has the result, because communication
+    hooks compute with it."""
 
     def __init__(self, result: list[Any], shelf: Shelf, device: Device) -> None:
         super().__init__()
@@ -236,8 +238,8 @@ def _tensors(arguments: dict[str, Any]) -> list[Any]:
 
 
 def _flatten(arguments: dict[str, Any]) -> None:
-    """A gathered tensor may have any shape of the right size; the fake group copies values only
-    between equal ones."""
+    """Makes input and output of a gather one-dimensional: the fake group copies values only between
+    tensors of the same number of dimensions."""
     if "input_tensor" not in arguments:
         return
     pair = [arguments[name] for name in ("input_tensor", "output_tensor")]

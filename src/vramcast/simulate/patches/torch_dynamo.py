@@ -30,7 +30,7 @@ def apply(patcher: Patcher) -> None:
     use = torch.use_deterministic_algorithms
 
     def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-        """torch's imports Inductor to tell it: inductor_config.py does."""
+        """torch's version would import Inductor to tell it. inductor_config.py does that later."""
         tell = use if is_real() else torch._C._set_deterministic_algorithms
         tell(mode, warn_only=warn_only)
 
@@ -51,7 +51,7 @@ def is_real() -> bool:
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Looking for garbage in what the imports make takes a fifth of their time."""
+    """No garbage collection in this block: it would take a fifth of the time of the imports."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -62,9 +62,9 @@ def no_collections() -> Iterator[None]:
 
 
 class _Later:
-    """A function, and what it is once torch._dynamo is real."""
+    """A function that is decorated when torch._dynamo becomes real."""
 
-    waiting: list[_Later] = []  # noqa: RUF012 of all of them
+    waiting: list[_Later] = []  # noqa: RUF012 shared by all instances
 
     def __init__(self, function: Any, decorate: Callable[[Any], Any]) -> None:
         self.function, self._decorate = function, decorate
@@ -75,8 +75,8 @@ class _Later:
 
 
 def later(function: Any, decorate: Callable[[Any], Any], *, at_first_call: bool = True) -> Any:
-    """`function` until torch._dynamo is real, then `decorate(function)`. With `at_first_call` that
-    is when it is called."""
+    """Calls `function` until torch._dynamo is real, then `decorate(function)`. With `at_first_call`
+    the first call makes it real."""
     held = _Later(function, decorate)
 
     @functools.wraps(function)
@@ -95,7 +95,8 @@ def become_real() -> None:
 
 
 class _LazyPart(types.ModuleType):
-    """What a submodule answers while nothing is compiled. Anything else needs the real one."""
+    """A submodule with the answers that are needed while nothing is compiled. Anything else imports
+    the real one."""
 
     def __init__(self, name: str, **answers: Any) -> None:
         super().__init__(f"{NAME}.{name}")
@@ -111,7 +112,7 @@ class _LazyPart(types.ModuleType):
         return importlib.import_module(self.__name__)
 
 
-# asked by init_process_group and by DistributedDataParallel, which compares it with a name;
+# used by init_process_group and by DistributedDataParallel, which compares the mode with a name;
 # torchvision imports is_compile_supported and hardly ever calls it
 LAZY_PARTS: Any = (
     _LazyPart("trace_rules", clear_lru_cache=lambda: None),
@@ -120,7 +121,7 @@ LAZY_PARTS: Any = (
         get_optimize_ddp_mode=lambda: sys.modules[NAME].config.optimize_ddp,
         is_compile_supported=lambda name: LAZY_PARTS[1]._real().is_compile_supported(name),
     ),
-    # by the gradients of torch.func
+    # used by the gradients of torch.func
     _LazyPart(
         "compiled_autograd",
         _disable=lambda: LAZY_PARTS[2]._real()._disable() if is_real() else nullcontext(),
@@ -164,7 +165,7 @@ class _LazyDynamo(types.ModuleType):
 
     def _become_real(self) -> None:
         """Run the real module in this object, so that existing references see the real one."""
-        meta_kernels.load()  # first, or the imports below meet a half-initialised torch
+        meta_kernels.load()  # first, or the imports below see a half-initialised torch
         spec = importlib.machinery.PathFinder.find_spec(NAME, torch.__path__)
         assert spec is not None and spec.loader is not None
         self.__class__ = types.ModuleType  # type: ignore[assignment]

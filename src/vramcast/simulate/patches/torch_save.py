@@ -1,7 +1,7 @@
-"""torch.save leaves a gap in the file for what the simulated GPU has not computed.
+"""torch.save leaves a hole in the file for values that the simulated GPU has not computed.
 
-Why: a checkpoint would fill the disk with zeros. Files with gaps have the size of the real ones and
-can be loaded.
+Why: a checkpoint would fill the disk with zeros. Files with holes have the size of the real ones
+and can be loaded.
 """
 
 from typing import Any

@@ -1,8 +1,8 @@
 """torchvision's operators have the memory of their CUDA kernels.
 
-Why: how many boxes non-maximum suppression keeps depends on contents, so torchvision's own shapes
-are of no use. Beside a torch without CUDA the library of torchvision's usual wheel cannot be
-loaded: its operators are declared here.
+Why: how many boxes non-maximum suppression keeps depends on contents, so torchvision's own shape
+functions do not help. With a torch without CUDA, the library in torchvision's usual wheel cannot be
+loaded, so its operators are declared here.
 Versions: torchvision 0.25 to 0.29.
 """
 
@@ -18,7 +18,7 @@ from vramcast.simulate.patching import Patcher
 LIBRARY = "torchvision.extension"
 
 SCHEMAS: list[str] = json.loads(Path(__file__).with_suffix(".json").read_text())
-_declared: list[torch.library.Library] = []  # they stay as long as these objects
+_declared: list[torch.library.Library] = []  # the operators live as long as these objects
 
 
 def apply(patcher: Patcher) -> None:

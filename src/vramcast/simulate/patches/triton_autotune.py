@@ -1,7 +1,7 @@
 """Triton's autotuner takes the memory it times kernels with, and chooses the first configuration.
 
-Why: there is nothing to time. Before each run it overwrites the GPU's cache with a buffer, which on
-a real GPU stays reserved after the first use of an autotuned kernel.
+Why: without a GPU there is nothing to time. Before each run it overwrites the GPU's cache with a
+buffer, which on a real GPU stays reserved after the first use of an autotuned kernel.
 Versions: triton 3.
 """
 

@@ -13,7 +13,7 @@ from vramcast.simulate.patches.triton_autotune import SECONDS
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "triton.runtime.driver"
-# as CUDA says for an H100
+# what CUDA reports for an H100
 PROPERTIES = {
     "max_shared_mem": 232448,
     "max_num_regs": 65536,
@@ -27,7 +27,7 @@ PROPERTIES = {
 def apply(patcher: Patcher) -> None:
     nvidia = importlib.import_module("triton.backends.nvidia.driver")
     driver = object.__new__(nvidia.CudaDriver)
-    nvidia.GPUDriver.__init__(driver)  # not the compiled part
+    nvidia.GPUDriver.__init__(driver)  # without the compiled part
     properties = {**PROPERTIES, "multiprocessor_count": patcher.gpu.model.num_multiprocessors}
     driver.utils = SimpleNamespace(get_device_properties=lambda *_: properties)
     driver.get_benchmarker = lambda: lambda *_, **__: SECONDS

@@ -38,7 +38,7 @@ def _lines_of(function: FunctionType) -> tuple[list[str], int] | None:
         return None
     last = max(end for _, end, *_ in code.co_positions() if end)
     indentation = _indentation(lines[first - 1])
-    # what leaves no code is part of it too: functions, comments, names that only have a type
+    # lines without bytecode belong to it too: functions, comments, names that only have a type
     for number in range(last + 1, len(lines) + 1):
         if lines[number - 1].strip():
             if _indentation(lines[number - 1]) <= indentation:

@@ -1,4 +1,4 @@
-"""What Inductor keeps goes by the version of Triton.
+"""Inductor's caches are keyed by the version of Triton.
 
 Why: it goes by the contents of Triton's files, and reading those of its compiler takes half a
 second. Nothing is compiled by it here.
