@@ -21,8 +21,11 @@ from vramcast.units import format_bytes
 
 # The most is for evaluations that keep their outputs on the GPU until their end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
-# Batches that are made ready, by as many workers: making more takes long.
+# Batches that are made ready, by as many workers: making more takes long. After the fewest they are
+# made when asked for, as most programs read no more.
 MOST_AHEAD = 2
+BY_WORKERS, ITERABLE = loading._MultiProcessingDataLoaderIter, loading._DatasetKind.Iterable
+ASK_WORKER = BY_WORKERS._try_put_index
 # Programs fail where a stream without a length ends.
 MOST_BATCHES_OF_STREAM = 256
 # A program that reads until it has had enough batches would never end.
@@ -97,6 +100,9 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
                     reading.has_ended = watcher.has_ended_loader = True
                     raise StopIteration
                 reading.num_batches += 1
+                if not getattr(self, "_task_info", True):  # its workers have nothing to make
+                    for _ in range(min(self._num_workers, MOST_AHEAD)):
+                        ASK_WORKER(self)
                 return original(self)
             except StopIteration:
                 loader = reading.loader()
@@ -107,7 +113,15 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
         return __next__
 
+    def ask_ahead(original: Any) -> Any:
+        def _try_put_index(self: Any) -> None:
+            if self._send_idx < FEWEST_BATCHES or self._dataset_kind == ITERABLE:
+                original(self)
+
+        return _try_put_index
+
     with ExitStack() as stack:
+        stack.enter_context(replaced(BY_WORKERS, "_try_put_index", ask_ahead))
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
         yield

@@ -17,7 +17,7 @@ from vramcast.processes.forked import in_fork
 from vramcast.programs.program_run import ProgramRun, counts
 from vramcast.programs.scratch import scratch_folder
 from vramcast.records.phases import PhaseName
-from vramcast.simulate.job import MOST_COMPUTED_BYTES, Answer, Job
+from vramcast.simulate.job import Answer, Job
 from vramcast.simulate.session import (
     OUT_OF_MEMORY_NOTE,
     PROGRAM_SEED,
@@ -34,6 +34,9 @@ if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
 
 # in processor seconds: a longer program is not run a second time to replace guesses
 MOST_SECONDS_TO_REPEAT = 20
+# Twice what may be held (computing.h): all but scratch is, so that with more the run is in vain,
+# and its imports alone take seconds.
+MOST_COMPUTED_BYTES = 1 << 30
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
