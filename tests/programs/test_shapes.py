@@ -42,6 +42,11 @@ def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -
         assert printed.count("evaluated 8") == 3
 
 
+def test_workers_make_only_the_batches_that_are_read() -> None:
+    _, printed = predict("counts")
+    assert printed.count("read 3 made 3") == 2
+
+
 def test_an_evaluation_after_the_last_of_many_epochs_is_seen() -> None:
     found, printed = predict("at-the-end")
     assert [phase.name for phase in found.phases] == ALL_PHASES

@@ -4,6 +4,7 @@ import atexit
 import multiprocessing
 import os
 import sys
+import time
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset, dataloader
@@ -109,6 +110,29 @@ match kind:
         kept = with_worker()
         iter(kept)
         atexit.register(lambda: print("workers", len(multiprocessing.active_children())))
+    case "counts":  # the batches that its workers make
+        made = multiprocessing.Value("i", 0)
+
+        def count(samples):
+            made.value += 1
+            return torch.stack([x for (x,) in samples])
+
+        def read(do):
+            num, before = 0, made.value
+            for x in DataLoader(data, 8, num_workers=1, collate_fn=count):
+                do(x)
+                num += 1
+                time.sleep(0.2)
+            print("read", num, "made", made.value - before)
+
+        def epoch():
+            read(step)
+            model.eval()
+            with torch.no_grad():
+                read(lambda x: model(x.cuda()))
+            model.train()
+
+        train(epoch)
     case "tidies-up":  # much Python after the last step, before it evaluates
 
         def epoch():
