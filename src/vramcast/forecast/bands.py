@@ -9,7 +9,7 @@ from vramcast.records.phases import PhaseBand, PhaseName, StepBand, StepPart
 from vramcast.tracing.trace import SimulatedRun
 from vramcast.tracing.work import BACKWARD, FORWARD
 
-# So many stretches can be told apart; of more, those of the first steps are kept.
+# More bands could not be told apart in a chart; only those of the first steps are kept.
 MOST_STEP_BANDS = 400
 
 
@@ -30,7 +30,7 @@ def step_bands(trace: SimulatedRun, segments: Sequence[PhaseName]) -> list[StepB
         if name is not PhaseName.TRAIN or len(found) > MOST_STEP_BANDS:
             continue
         made = begin + np.flatnonzero(trace.events[begin:end] > 0)
-        # what is freed belongs to what was allocated before
+        # a free belongs to the same part as the allocation before it
         parts = _parts_of(np.asarray(trace.parts)[trace.events[made] - 1])
         changes = np.flatnonzero(np.diff(parts, prepend=0))
         names = [PARTS[0], *(PARTS[part] for part in parts[changes].tolist())]
@@ -45,10 +45,10 @@ PARTS = list(StepPart)
 
 
 def _parts_of(kinds: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Of each allocation of a training step: the index of its part."""
+    """For each allocation of a training step, the index of its part."""
     is_backward, is_forward = kinds == BACKWARD, kinds == FORWARD
-    # What needs no gradients, such as a teacher or compiled code, is an update after gradients and
-    # goes on with the forward pass before them.
+    # Work without gradients, such as a teacher or compiled code, counts as the update if it comes
+    # after the backward pass, and as the forward pass before.
     known = np.maximum.accumulate(np.where(is_backward | is_forward, np.arange(len(kinds)), -1))
     is_after = (known >= 0) & is_backward[known]
     backward, update = PARTS.index(StepPart.BACKWARD), PARTS.index(StepPart.OPTIMIZER)

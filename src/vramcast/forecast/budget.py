@@ -1,4 +1,4 @@
-"""What the allocator may take, and what a process takes beside it."""
+"""How much memory the allocator may take, and how much a process takes beside it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vramcast.tracing.trace import SimulatedRun
 DEFAULT_GPU = "h200"
 NO_GPU = "no GPU was named: kernels and workspaces are those of an H200"
 
-# Of NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into
-# (src/init.cc) and one to send, each rounded up to the driver's 2 MiB (NVIDIA/nccl
-# issue 1685). With NVLink 16 channels (issues 892, 1453), else 2 (nccl-tests issue 228).
+# NCCL 2.27, for a communicator with rings: a channel has a buffer to receive into (src/init.cc) and
+# one to send from, each rounded up to the driver's 2 MiB (NVIDIA/nccl issue 1685). There are 16
+# channels with NVLink (issues 892, 1453), else 2 (nccl-tests issue 228).
 NCCL_CHANNEL_BYTES = 10_485_760 + 2_097_152
 NVLINK_CHANNELS, PCIE_CHANNELS = 16, 2
 # Measured on an H200 with NCCL 2.28.9: its kernels, which stay when a group is destroyed, and a
@@ -35,11 +35,11 @@ class Budget:
     settings_text: str = ""
     calibration: Calibration | None = None
     calibration_limits: list[str] = field(default_factory=list)
-    fabric: Fabric | None = None  # that connects several GPUs; None without a GPU
+    fabric: Fabric | None = None  # what connects several GPUs; None without a GPU
 
     @property
     def capacity_bytes(self) -> int | None:
-        """What the allocator may take; None: without limit."""
+        """The bytes that the allocator may take. None means without limit."""
         if self.memory_bytes is not None or self.gpu is None:
             return self.memory_bytes
         table = self._table_of_this_gpu
@@ -47,7 +47,7 @@ class Budget:
         return self.gpu.total_bytes - loaded
 
     def within(self, safety: float) -> Budget:
-        """With this fraction of the memory left free."""
+        """The same budget with this fraction of the memory left free."""
         limit_bytes = int((1 - safety) * (self.capacity_bytes or 0))
         if limit_bytes < 1:
             raise UsageError(
@@ -56,11 +56,13 @@ class Budget:
         return replace(self, memory_bytes=limit_bytes)
 
     def with_settings(self, text: str) -> Budget:
-        """Of the allocator, as in PYTORCH_ALLOC_CONF."""
+        """The same budget with these settings of the allocator, written as in
+        PYTORCH_ALLOC_CONF."""
         return replace(self, settings=AllocatorSettings.parse(text), settings_text=text)
 
     def of(self, run: SimulatedRun) -> Budget:
-        """With the allocator's settings that the run has chosen itself, and what NCCL leaves."""
+        """The budget of this run: with the allocator settings that the program chose itself, and
+        without the memory that NCCL takes."""
         settings, taken_bytes = run.allocator_settings, self.communicators_bytes(run)
         budget = self if settings is None else self.with_settings(settings)
         if self.memory_bytes is not None or self.capacity_bytes is None or not taken_bytes:
@@ -68,7 +70,7 @@ class Budget:
         return replace(budget, memory_bytes=self.capacity_bytes - taken_bytes)
 
     def process_bytes(self, reserved_bytes: int, trace: SimulatedRun) -> int | None:
-        """As nvidia-smi shows it."""
+        """The memory of the whole process, as nvidia-smi shows it."""
         if self.gpu is None:
             return None
         reserved_bytes += self.communicators_bytes(trace)
@@ -80,7 +82,7 @@ class Budget:
         return reserved_bytes + table.process_bytes + libraries + solver
 
     def communicators_bytes(self, trace: SimulatedRun) -> int:
-        """What NCCL takes: an estimate, where it talks to other GPUs."""
+        """The memory that NCCL takes. It is an estimate where NCCL talks to other GPUs."""
         if self.gpu is None or not (trace.num_communicators or trace.starts.collective):
             return 0
         channels = NVLINK_CHANNELS if self.gpu.nvlink_bytes_per_second else PCIE_CHANNELS
@@ -97,13 +99,14 @@ class Budget:
 
     @property
     def _table_of_this_gpu(self) -> Calibration | None:
-        """The context of another GPU of the same architecture may have another size."""
+        """The calibration, if it was measured on this GPU: on another GPU of the same architecture
+        the CUDA context may have another size."""
         table = self.calibration
         return table if table and self.gpu and table.gpu == self.gpu.full_name else None
 
 
 def _default_bytes(gpu: Gpu) -> int:
-    """Of context and kernels, where they were not measured."""
+    """The memory of CUDA's context and kernels, where it was not measured."""
     return gpu.context_bytes + DEFAULT_KERNELS_BYTES
 
 
@@ -114,7 +117,8 @@ def budget_for(
     link: str | None = None,
     network: str | None = None,
 ) -> Budget:
-    """With what was measured of this GPU; of the H200 where none is named."""
+    """The budget of this GPU, with what was measured of it. Where no GPU is named, the H200's
+    calibration is used."""
     known = find_gpu(gpu or DEFAULT_GPU)
     calibration, limits = find(known, version("torch"))
     return Budget(

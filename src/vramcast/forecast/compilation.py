@@ -13,7 +13,7 @@ from vramcast.tracing.trace import SimulatedRun, made_and_freed
 def compilation(
     trace: SimulatedRun, budget: Budget, shown: Replay, first_step: int
 ) -> Compilation | None:
-    """Of a run in which something was compiled."""
+    """What torch.compile adds to the prediction. None where nothing was compiled."""
     done = trace.compilations
     if done is None:
         return None
@@ -30,16 +30,16 @@ def compilation(
 
 
 def _cached_bytes(trace: SimulatedRun, budget: Budget) -> int:
-    """Peak reserved without what was only allocated to compile."""
-    # A mark of a step does nothing: indices of other events stay as they are.
+    """Peak reserved bytes without memory that was allocated only to compile."""
+    # These events become step marks, which do nothing, so that the indices of other events stay the
+    # same.
     events = np.where(_is_of_compiling(trace), 0, trace.events)
     found = replay(events, trace.sizes, budget.settings, **trace.circumstances())
     return found.peak_reserved_bytes
 
 
 def _is_of_compiling(trace: SimulatedRun) -> NDArray[np.bool_]:
-    """Whether each event makes or frees a tensor that was alive only while something was
-    compiled."""
+    """For each event, whether it makes or frees a tensor that lived only during a compilation."""
     made_at, freed_at = made_and_freed(trace.events, len(trace.sizes) + 1)
     is_gone = np.zeros(len(made_at) + 1, bool)
     assert trace.compilations
@@ -49,19 +49,19 @@ def _is_of_compiling(trace: SimulatedRun) -> NDArray[np.bool_]:
 
 
 def _numbers(events: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of their allocations; of others 0."""
+    """The number of the allocation of each event; 0 for events without one."""
     return np.where(events == EMPTY_CACHE, 0, np.abs(events))
 
 
 def private_bytes(
     trace: SimulatedRun, budget: Budget, alive: NDArray[np.int64], shown: Replay
 ) -> int:
-    """What private pools, as CUDA graphs have, keep beside the tensors that are alive in them."""
+    """What private pools, such as those of CUDA graphs, reserve beyond the live tensors in them."""
     streams = np.asarray(trace.streams, np.int64)
     if not (streams >= PRIVATE).any():
         return 0
     is_private = np.append(False, streams >= PRIVATE)
-    # No other pool has a part in what these reserve.
+    # Other pools do not change what these reserve.
     events = np.where(is_private[_numbers(trace.events)], trace.events, 0)
     pools = replay(events, trace.sizes, budget.settings, keys=trace.streams)
     alive_bytes = int(shown.block_bytes[alive - 1][is_private[alive]].sum())

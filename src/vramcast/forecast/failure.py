@@ -13,11 +13,11 @@ from vramcast.records.prediction import FailedAllocation, LargeTensor, MemoryGro
 from vramcast.tracing.trace import SimulatedRun, bytes_by_event
 
 NUM_ALIVE = NUM_GROWING = 5
-# Settings that may let through what fragmentation stops.
+# Settings with which a run may fit that fails because of fragmentation.
 OTHER_SETTINGS = ("expandable_segments:True", "max_split_size_mb:512")
-# In a model of the allocator in Python these take a second for 400,000 events.
+# With these settings the allocator's model runs in Python: a second for 400,000 events.
 MOST_EVENTS = 2_000_000
-# What a step leaves behind: less than this does not fill a GPU in a hundred thousand steps.
+# Memory that grows by less than this in a step does not fill a GPU in a hundred thousand steps.
 LEAST_GROWTH_BYTES = 1 << 16
 Describe = Callable[[int], LargeTensor]
 Numbers = NDArray[np.int64]
@@ -31,7 +31,8 @@ def failed_allocation(
     segments: Sequence[PhaseName],
     describe: Describe,
 ) -> FailedAllocation | None:
-    """`limited` is within the budget, which is that of the run; `shown` with enough memory."""
+    """The first allocation that fails. `limited` is the replay within the run's budget, `shown` the
+    replay with enough memory."""
     failed, capacity = limited.out_of_memory, budget.capacity_bytes
     if failed is None or capacity is None:
         return None
@@ -39,12 +40,12 @@ def failed_allocation(
     number = int(trace.events[index])
     _, _, phase = step_around(trace.events, index, segments)
     alive = np.array(live_at(trace.events, index - 1), np.int64)
-    # Those allocated within the budget have a block; what is asked for is what the largest take.
+    # Ranked by the bytes that were asked for, not by those of their blocks.
     largest = alive[np.argsort(-trace.sizes[alive - 1], kind="stable")][:NUM_ALIVE].tolist()
     return FailedAllocation(
         tensor=describe(number),
         phase=phase,
-        # Only training steps have parts; elsewhere it is the part that the last step ended with.
+        # Only training steps have parts; elsewhere the recorded part is that of the step before.
         during="" if phase in tuple(PhaseName) else trace.allocation(number).phase,
         free_bytes=max(0, capacity - failed.reserved_bytes),
         fragmented_bytes=max(0, failed.reserved_bytes - failed.allocated_bytes),
@@ -91,20 +92,21 @@ def memory_growth(
     segments: Sequence[PhaseName],
     describe: Describe,
 ) -> MemoryGrowth | None:
-    """What every step leaves behind. The first makes the optimizer's state and does not count."""
+    """The memory that every step leaves behind. The first step does not count, because it makes the
+    optimizer's state."""
     marks = np.flatnonzero(trace.events == 0)
     starts = [mark for mark, name in zip(marks, segments, strict=False) if name is PhaseName.TRAIN]
     if len(starts) < 4:
         return None
-    # What is asked for: the blocks given for it differ from step to step.
+    # Requested bytes, because block sizes differ from step to step.
     sizes = rounded_bytes(trace.sizes)
     changes = bytes_by_event(trace.events, sizes).cumsum()
     at_start = changes[np.array(starts[1:])]
     grown = int(np.diff(at_start).min())
     if grown < LEAST_GROWTH_BYTES:
         return None
-    # Made in the last step but one, and still there at the end: the second may replace things once,
-    # as DistributedDataParallel does its buckets.
+    # Made in the last step but one, and still there at the end. Not the second step: it may replace
+    # things once, as DistributedDataParallel replaces its buckets.
     step = trace.events[starts[-2] : starts[-1]]
     left = np.intersect1d(step[step > 0], live_at(trace.events, len(trace.events) - 1))
     if not len(left):

@@ -44,7 +44,7 @@ def forecast(
     knobs: dict[str, Any],
     is_detailed: bool = True,
 ) -> Prediction:
-    """Without the seconds that it took, which the caller knows.
+    """The prediction, without the seconds that it took, which the caller knows.
 
     The details are memory through the step, and what is alive at the peak by category and tensor.
     """
@@ -171,7 +171,7 @@ def _times(step: StepForecast | None) -> dict[str, Any]:
 def replay_within(
     budget: Budget, trace: SimulatedRun, sizes: NDArray[np.int64]
 ) -> tuple[Replay, Replay]:
-    """(within the budget, the same with enough memory)."""
+    """The replay within the budget, and the replay with enough memory."""
     budget = budget.of(trace)
     around = trace.circumstances()
     limited = replay(trace.events, sizes, budget.settings, budget.capacity_bytes, **around)
@@ -181,8 +181,8 @@ def replay_within(
 
 
 def _reserved_bounds(trace: SimulatedRun, budget: Budget, shown_bytes: int) -> tuple[int, int]:
-    """Where streams keep memory from being used again after it was freed: not at all, or for as
-    long as the host does not know better."""
+    """The least and the most peak reserved bytes: where several streams use memory, it can be used
+    again at once after it is freed, or only as late as the host might learn that it is free."""
     if not trace.held_until:
         return shown_bytes, shown_bytes
     peaks = [
@@ -200,7 +200,8 @@ def _reserved_bounds(trace: SimulatedRun, budget: Budget, shown_bytes: int) -> t
 def timing_limit(
     peaks_bytes: tuple[int, int, int], what: str, by: str = "by predicted times"
 ) -> list[str]:
-    """The peaks are the least, that which is shown, and the most."""
+    """A text for the limits, where the peak depends on times. The peaks are the lowest, the one
+    shown, and the highest."""
     low, shown, high = map(format_bytes, peaks_bytes)
     if peaks_bytes[0] == peaks_bytes[2]:
         return []
@@ -218,7 +219,7 @@ def timeline(shown: Replay) -> list[tuple[int, int, int]]:
 
 
 def time_limits(trace: SimulatedRun) -> list[str]:
-    """Of an operator that is not torch's own only the bytes are known."""
+    """Says which operators are not torch's own: of these only the bytes are known."""
     works = trace.works.distinct
     others = ", ".join(sorted({w.operator for w in works if w.has_kernel and not w.is_known}))
     known = "is that of the bytes moved: what they compute is not known"
@@ -233,7 +234,7 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
     peaks: dict[PhaseName, tuple[int, int]] = {}
     for name, begin, end in zip(names, bounds, bounds[1:], strict=False):
         allocated, reserved = peaks.get(name, (0, 0))
-        # a phase begins with what is there
+        # a phase begins with the memory that is already allocated
         peaks[name] = (
             int(shown.allocated_bytes[begin:end].max(initial=allocated)),
             int(shown.reserved_bytes[begin:end].max(initial=reserved)),
@@ -252,8 +253,8 @@ def phases(trace: SimulatedRun, shown: Replay, segments: Sequence[PhaseName]) ->
 def breakdown(
     categories: Labels, alive: NDArray[np.int64], shown: Replay, private_bytes: int = 0
 ) -> dict[str, int]:
-    """Blocks in use when most is allocated, by category; the rest of peak reserved is kept by
-    private pools, or cached."""
+    """Bytes in use when most is allocated, by category. The rest of peak reserved is kept by
+    private pools, or is cached."""
     result = dict.fromkeys(CATEGORIES, 0)
     owners, block_bytes = categories.codes[alive - 1], shown.block_bytes[alive - 1]
     for code, name in enumerate(categories.words):
@@ -271,7 +272,8 @@ def batch_size_point(
     *,
     simulated: bool,
 ) -> BatchSizePoint:
-    """`sizes` are the trace's own, or interpolated: then there is no time."""
+    """The prediction for one batch size. `sizes` are the trace's own, or interpolated; then no time
+    is predicted."""
     result, shown = replay_within(budget, trace, sizes)
     step = _step(trace, budget) if simulated else None
     return BatchSizePoint(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vramcast.tracing.trace import SimulatedRun
 
 MAX_TRACES = 12
-# How far outside two simulated sizes their line is used, as a part of the size.
+# How far outside two simulated sizes their line may be used, as a fraction of the size.
 MAX_OUTSIDE = 0.25
 MAX_PRODUCT = 1 << 62
 Sizes = NDArray[np.int64]
@@ -32,7 +32,8 @@ class Interpolation:
         return self.traces[size]
 
     def at(self, size: int) -> tuple[SimulatedRun, Sizes, bool]:
-        """(a trace with its events, its allocation sizes, whether it was itself simulated)."""
+        """A trace with the events of this size, the sizes of its allocations, and whether it was
+        itself simulated."""
         pair = None if size in self.traces else self._pair_for(size)
         if pair is None:
             trace = self.simulate(size)
@@ -40,7 +41,7 @@ class Interpolation:
         return self.traces[pair[0]], self._between(*pair, size), False
 
     def refine(self, wanted: Sequence[int]) -> None:
-        """Simulates sizes in the middle of these until neighbours have the same events."""
+        """Simulates sizes between these until neighbours have the same events."""
         first, last = self.simulate(wanted[0]), self.simulate(wanted[-1])
         if len(wanted) < 3 or len(self.traces) >= MAX_TRACES or _same_events(first, last):
             return
@@ -50,7 +51,8 @@ class Interpolation:
         self.refine(wanted[middle:])
 
     def _pair_for(self, size: int) -> tuple[int, int] | None:
-        """Simulated sizes with the same events: around this one, or near it on one side."""
+        """Two simulated sizes with the same events: one on each side of this size, or both near it
+        on one side."""
         sizes = sorted(self.traces)
         index = bisect(sizes, size)
         below, above = sizes[:index][::-1], sizes[index:]
@@ -80,7 +82,7 @@ def _same_events(one: SimulatedRun, other: SimulatedRun) -> bool:
 def over_sizes(
     sizes: Sequence[int], trace_at: Callable[[int], SimulatedRun]
 ) -> Iterator[tuple[int, SimulatedRun, Sizes, bool]]:
-    """Every size, and what `Interpolation.at` says of it."""
+    """Every size, with the results of `Interpolation.at`."""
     wanted = sorted(set(sizes))
     interpolation = Interpolation(trace_at)
     interpolation.refine(wanted)

@@ -12,15 +12,16 @@ from vramcast.records.prediction import BatchSizePoint
 from vramcast.tracing.trace import SimulatedRun
 
 LARGEST_BATCH = 1 << 20
-# Fractions of the memory for the recommended and the conservative batch.
+# The fractions of memory that the recommended and the conservative batch may take.
 COMFORTABLE_RATIOS = (0.92, 0.85)
-# Without a guess, the second size is so many times the smallest. Where memory does not grow, the
-# next is fewer times: a huge batch may take minutes.
+# Without a guess, the second size tried is so many times the smallest. Where memory does not grow,
+# the next is so many times the largest known: a smaller factor, because a huge batch may take
+# minutes.
 SECOND_SIZE_FACTOR, NEXT_SIZE_FACTOR = 256, 16
-# Another size looked at, as a part of the first estimate: near enough to have the same events.
+# A second size tried, as a fraction of the first estimate: near enough to have the same events.
 BELOW_GUESS = 0.8
 MAX_ROUNDS = 8
-# Sizes looked at beside the edge: with fragmentation one may fail and a larger one fit.
+# How many sizes near the edge are tried: with fragmentation one may fail and a larger one fit.
 NUM_BELOW, NUM_BEYOND = 8, 3
 # Sizes simulated only for their time; fewer where traces are long.
 MAX_SIZES_FOR_TIME, MAX_EVENTS_FOR_TIME = 4, 50_000
@@ -49,7 +50,8 @@ class BatchSearch:
         self.points: dict[int, BatchSizePoint] = {}
 
     def run(self, guess: int | None = None, below: int | None = None) -> Edge:
-        """The edge, with both its sides simulated. `below` is a size that is wanted anyway."""
+        """The edge, with the sizes on both sides of it simulated. `below` is a size that is needed
+        anyway."""
         if guess is None and not self.simulate(self._step).fits:
             return Edge(None, self._step)
         edge = self._estimate(guess, below)
@@ -67,8 +69,8 @@ class BatchSearch:
         return self._settled(edge, simulated=True)
 
     def without_retries(self, largest: int) -> int:
-        """The largest size up to this one, simulated, for which the allocator never empties its
-        cache; where there is none, `largest` itself."""
+        """The largest size up to this one for which the allocator never empties its cache,
+        simulated. If there is none, `largest` itself."""
         found: int | None = largest
         if self._point(largest).num_alloc_retries:
             found = self._largest_that(
@@ -85,7 +87,8 @@ class BatchSearch:
         return [point for point in self.points.values() if point.simulated]
 
     def look_around(self, edge: Edge) -> list[int]:
-        """Adds points for speed and for comfortable sizes; returns sizes past the edge that fit."""
+        """Adds points for speed and for comfortable sizes. Returns the sizes past the edge that
+        fit."""
         if edge.largest is None:
             return []
         self._simulate_for_time(edge.largest)
@@ -118,8 +121,10 @@ class BatchSearch:
         return Edge(size, size + self._step if size < self._maximum else None)
 
     def _size_at(self, limit_bytes: int) -> int:
-        """Where the line through the nearest known sizes reserves this much."""
-        # Where the allocator empties its cache, what is reserved is not what the size needs.
+        """The size at which the line through the nearest known sizes reaches this much reserved
+        memory."""
+        # Where the allocator empties its cache, the reserved memory does not show what the size
+        # needs.
         known = {
             size: point.peak_reserved_bytes
             for size, point in self.points.items()
@@ -131,7 +136,7 @@ class BatchSearch:
         return self._bounded(NEXT_SIZE_FACTOR * max(known) if size is None else size)
 
     def _bounded(self, size: float) -> int:
-        """The multiple of the step at or below a size, within the range searched."""
+        """The largest multiple of the step up to this size, within the range of the search."""
         whole = int(max(0.0, min(size, self._maximum)))
         return max(self._step, whole // self._step * self._step)
 
@@ -146,7 +151,7 @@ class BatchSearch:
         return Edge(*settle(fits, largest, failing, step=self._step, limit=self._maximum))
 
     def _below_failures(self, edge: Edge) -> Edge:
-        """Below every size seen to fail: larger ones that fit do so by chance."""
+        """The edge below every size that fails: larger ones that fit do so by chance."""
         if edge.largest is None:
             return edge
         for size in range(edge.largest - self._step, 0, -self._step)[:NUM_BELOW]:
@@ -160,7 +165,7 @@ class BatchSearch:
 
     def _point(self, size: int, *, simulated: bool = False) -> BatchSizePoint:
         known = self.points.get(size)
-        # It is never said of an interpolated size that not even the smallest fits.
+        # The smallest size is always simulated: only then can we say that nothing fits.
         simulated = simulated or size == self._step
         if known is not None and (known.simulated or not simulated):
             return known
@@ -168,7 +173,7 @@ class BatchSearch:
             self._interpolation.simulate(size)
         trace, sizes, was_simulated = self._interpolation.at(size)
         if was_simulated:
-            # What was interpolated before may be wrong.
+            # Points that were interpolated before may be wrong.
             self.points = {known: p for known, p in self.points.items() if p.simulated}
         point = batch_size_point(size, trace, sizes, self._budget, simulated=was_simulated)
         self.points[size] = point

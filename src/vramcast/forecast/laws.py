@@ -37,7 +37,7 @@ OPERATIONS = {
     "**": operator.pow,
 }
 LARGEST_POWER = 8
-# A coefficient this near to a whole number, as a part of it, is taken to mean that number.
+# A coefficient this near to a whole number, as a fraction of it, is taken to be that number.
 WHOLE_NUMBER_TOLERANCE = 0.03
 ARBITRARY = "how the memory is shared between the terms is arbitrary"
 ODD_ONE = (
@@ -58,7 +58,7 @@ class Point:
 
 
 def batch_law(bytes_at: Mapping[int, int]) -> MemoryLaw | None:
-    """Memory as a line over the batch size; None where fewer than two sizes are known."""
+    """Memory as a line over the batch size. None where fewer than two sizes are known."""
     if len(bytes_at) < 2:
         return None
     sizes, measured = np.array(list(bytes_at)), np.array(list(bytes_at.values()))
@@ -74,7 +74,7 @@ def batch_law(bytes_at: Mapping[int, int]) -> MemoryLaw | None:
 
 
 def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:
-    """Reserved bytes by the law; refused outside what was measured."""
+    """Reserved bytes by the law. Raises a UsageError outside the measured range."""
     for knob in fit.knobs:
         value = knobs.get(knob.name)
         if value is None or not knob.smallest <= value <= knob.largest:
@@ -89,7 +89,7 @@ def law_at(fit: MemoryFit, knobs: Mapping[str, float]) -> int:
 
 
 def evaluate(expression: str, knobs: Mapping[str, Any]) -> float:
-    """Arithmetic with knobs' names; nothing else is run."""
+    """The value of an arithmetic expression with knobs' names. Nothing else is executed."""
     try:
         value = _value(parse_term(expression), knobs)
         if math.isfinite(value):
@@ -138,7 +138,7 @@ def _fit_group(group: str, points: Sequence[Point], terms: Mapping[str, str] | N
     chosen = dict(terms) if terms is not None else default_terms(used)
     matrix = np.array([_term_values(p, chosen) for p in used])
     allocated = np.array([p.allocated_bytes for p in used], dtype=float)
-    # A floor makes sense only beside a law that grows from some constant.
+    # A floor makes sense only with a law that has a constant and grows.
     may_have_floor = TERMS["constant"] in chosen.values() and len(chosen) > 1
     floor, odd = find_floor(matrix, allocated) if may_have_floor else (None, None)
     pieces = floor or Pieces(-math.inf, solve(matrix, allocated))
@@ -171,7 +171,7 @@ def _term_values(point: Point, terms: Mapping[str, str]) -> list[float]:
 
 
 def _left_out(points: Sequence[Point]) -> dict[str, str]:
-    """Why, by the run's name; a second run of that name is "name (2)"."""
+    """Why runs are left out, by the run's name; a second run of that name is "name (2)"."""
     found, seen = {}, Counter[str]()
     for point in points:
         if why := _unusable(point):
@@ -198,20 +198,21 @@ def _unusable(point: Point) -> str:
 
 
 def default_terms(points: Sequence[Point]) -> dict[str, str]:
-    """A constant, and of the others those that these runs can tell apart."""
+    """A constant, and those of the other terms that these runs can tell apart."""
     num_batches, num_lengths = (
         len({point.knobs.get(name) for point in points}) for name in ("batch_size", "seq_len")
     )
     names = ["per_token", "per_token_and_length"][: num_lengths - 1]
     if num_lengths == 1 and num_batches > 1:
         names = ["per_sample"]
-    # A second one only where more runs are left than there are terms.
+    # Two of them only where there are more runs than terms.
     names = names[: max(1, len(points) - 2)]
     return {name: TERMS[name] for name in ("constant", *names)}
 
 
 def _overhead(points: Sequence[Point]) -> tuple[int, float]:
-    """(bytes, or else a share of what is allocated): what is nearer to the runs."""
+    """What is reserved beyond what is allocated: as (bytes, 0) or (0, share of allocated),
+    whichever is nearer to the runs."""
     sizes = [(p.reserved_bytes - p.allocated_bytes, max(1, p.allocated_bytes)) for p in points]
     num_bytes = round(statistics.median(more for more, _ in sizes))
     share = statistics.median(more / allocated for more, allocated in sizes)

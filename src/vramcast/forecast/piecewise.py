@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 MIN_ON_FLOOR = 2  # a single run is always exactly on its own floor
-# A floor must bring the errors of left-out runs down to this part.
+# A floor must bring the errors of left-out runs down to this fraction.
 MAX_ERROR_RATIO = 0.5
-# Where a law without a floor is as good as this, a floor would explain noise.
+# Where a law without a floor is as good as this, a floor would only fit noise.
 GOOD_ENOUGH_PERCENT = 0.5
-# At a run, the law may lie on the wrong side of the floor by this part of it.
+# At a run, the law may be on the wrong side of the floor by this fraction of it.
 FLOOR_TOLERANCE = 0.02
 
 
@@ -38,8 +38,9 @@ def solve(matrix: Any, values: Any) -> Any:
 
 
 def find_floor(matrix: Any, allocated: Any) -> tuple[Pieces | None, int | None]:
-    """(a floor and a law, where they predict left-out runs much better than a law alone; else the
-    smallest run, where it alone lies above the law of the others)."""
+    """A floor with a law, where they predict left-out runs much better than a law alone; else None.
+    Then the index of the smallest run, where it alone lies above the law of the others; else
+    None."""
     single = _left_out_error(matrix, allocated)
     if single < GOOD_ENOUGH_PERCENT:
         return None, None
@@ -60,7 +61,8 @@ def find_floor(matrix: Any, allocated: Any) -> tuple[Pieces | None, int | None]:
 def fit_pieces(
     matrix: Any, allocated: Any, on_floor: Collection[int], without: int | None = None
 ) -> Pieces | None:
-    """Fitted to all runs, or to all but one; None where those do not determine it."""
+    """The floor and the law fitted to all runs, or to all but one. None where the runs do not
+    determine them."""
     floor = [i for i in on_floor if i != without]
     law = [i for i in range(len(allocated)) if i not in on_floor and i != without]
     if (on_floor and not floor) or np.linalg.matrix_rank(matrix[law]) < matrix.shape[1]:
@@ -70,8 +72,8 @@ def fit_pieces(
 
 
 def _left_out_error(matrix: Any, allocated: Any, on_floor: Collection[int] = ()) -> float:
-    """Percent, typical of runs predicted from the others. NaN, which compares false with
-    everything, where those are too few."""
+    """The typical error, in percent, of runs predicted from the others. NaN, with which every
+    comparison is false, where there are too few."""
     ratios = []
     for index, size in enumerate(allocated):
         pieces = fit_pieces(matrix, allocated, on_floor, without=index)
@@ -80,13 +82,13 @@ def _left_out_error(matrix: Any, allocated: Any, on_floor: Collection[int] = ())
 
 
 def _typical(ratios: Any) -> float:
-    """The root mean square error in percent, of ratios predicted to measured."""
+    """The root mean square error in percent, from ratios of predicted to measured."""
     return 100 * float(np.sqrt(np.mean((ratios - 1) ** 2)))
 
 
 def _with_floor(matrix: Any, allocated: Any, count: int) -> Pieces | None:
-    """The `count` smallest runs on the floor, the others by a law; None where that is no maximum of
-    two, or proves nothing."""
+    """The `count` smallest runs on the floor, the others by a law. None where the law crosses the
+    floor in between, or where there are too few runs to prove it."""
     floor = sorted(np.argsort(allocated, kind="stable")[:count].tolist())
     pieces = fit_pieces(matrix, allocated, floor)
     if pieces is None or len(allocated) - count <= matrix.shape[1]:

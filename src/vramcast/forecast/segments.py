@@ -1,4 +1,5 @@
-"""How the allocator's memory is cut up where most is allocated, or where an allocation fails."""
+"""The allocator's segments and blocks at the moment when most is allocated, or when an allocation
+fails."""
 
 from itertools import groupby
 
@@ -8,11 +9,12 @@ from vramcast.records.step_memory import MemorySegment, SegmentMap
 from vramcast.tracing.trace import SimulatedRun
 
 MOST_SEGMENTS = 60
-MOST_EVENTS = 100_000  # with rare settings they take a third of a second, in Python
+# with rare settings the model runs in Python: this many take a third of a second
+MOST_EVENTS = 100_000
 
 
 def segment_map(trace: SimulatedRun, budget: Budget, limited: Replay) -> SegmentMap | None:
-    """`limited` is within the budget, which is that of the run."""
+    """The largest segments. `limited` is the replay within the run's budget."""
     num_events = len(limited.allocated_bytes)  # up to the one that fails
     last = limited.allocated_peak_event if limited.fits else num_events
     if not 0 <= last < MOST_EVENTS:
@@ -40,7 +42,7 @@ def _num_bytes(pieces: list[Piece]) -> int:
 
 
 def _segment(pieces: list[Piece], trace: SimulatedRun) -> MemorySegment:
-    """Neighbours of one category together."""
+    """A segment; neighbouring blocks of one category are put together."""
 
     def category(piece: Piece) -> str:
         if piece.block_id is None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from vramcast.downsampling import downsample
 from vramcast.tracing.trace import Labels, bytes_by_event, made_and_freed
 
-# A page with so many stays small, and each can still be pointed at.
+# With so many, the page stays small, and each can still be pointed at.
 MOST_BY_AREA = 300
 MOST_AT_PEAK = 150
 MOST_BY_SIZE = 40
@@ -18,19 +18,22 @@ Numbers = NDArray[np.signedinteger]
 
 
 class Lives(NamedTuple):
-    """Of chosen allocations, in the order in which they were made; events of the whole run."""
+    """When chosen allocations were made and freed, as events of the whole run, in the order in
+    which they were made."""
 
     numbers: list[int]  # from 1
     made: list[int]
     freed: list[int | None]  # None: never
-    # By category the bytes of all that were not chosen; "event" is counted in the step.
+    # By category, the bytes of all allocations that were not chosen. "event" counts from the step's
+    # beginning.
     rest: dict[str, list[int]]
 
 
 def large_allocations(
     events: Numbers, block_bytes: Numbers, categories: Labels, step: tuple[int, int], peak: int
 ) -> Lives:
-    """Those with the most bytes times events in the step, the largest at its peak and of it all."""
+    """The allocations with the most bytes times events alive in the step, the largest at its peak,
+    and the largest of the whole step."""
     begin, end = step
     num_made = int(events[:end].max(initial=0))
     made, freed = made_and_freed(events[:end], num_made)
@@ -54,7 +57,7 @@ def large_allocations(
 
 
 def _freed_from(events: Numbers, begin: int, numbers: list[int]) -> dict[int, int]:
-    """The event of each that is freed from there on."""
+    """For each of these allocations that is freed from `begin` on: the event that frees it."""
     wanted = -np.array(numbers or [1], int)
     near = begin + np.flatnonzero((events[begin:] < 0) & (events[begin:] >= wanted.min()))
     places = near[np.isin(events[near], wanted)]

@@ -22,7 +22,7 @@ from vramcast.tracing.trace import Labels, by_event, bytes_by_event
 MOST_POINTS = 240
 MOST_GROUPS = 80
 MOST_PLACES = 300
-# The small ones of the tensors alive take long to look up and hold little memory.
+# Small tensors take long to look up and hold little memory.
 MOST_LOOKED_UP = 4000
 Describe = Callable[[int], LargeTensor]
 Numbers = NDArray[np.signedinteger]
@@ -37,15 +37,15 @@ def step_memory(
     segments: Sequence[PhaseName] = (),
     allocated: Numbers | None = None,
 ) -> StepMemory:
-    """The step in which most is allocated. Reserved and allocated are after every event, if
-    known."""
+    """The step in which most is allocated. `reserved_bytes` and `allocated` have a value for every
+    event, if known."""
     if allocated is None:
         allocated = bytes_by_event(events, block_bytes).cumsum()
     peak = int(allocated.argmax())
     begin, end, phase = step_around(events, peak, segments)
     changes = bytes_by_event(events[:end], block_bytes)
     peaks = [peak - begin]
-    if reserved_bytes is not None:  # its peak may last for one event, and must be seen
+    if reserved_bytes is not None:  # its peak may last for only one event, and must be kept
         peaks.append(int(reserved_bytes[begin:end].argmax()))
     kept = downsample(allocated[begin:end], MOST_POINTS, peaks)
     columns = {"event": np.array(kept), "allocated": allocated[begin:end][kept]}
@@ -86,7 +86,7 @@ def step_memory(
 def step_around(
     events: Numbers, event_index: int, segments: Sequence[PhaseName]
 ) -> tuple[int, int, str]:
-    """(its first event, the one after its last, its name)."""
+    """The step's first event, the event after its last, and its name."""
     starts = np.flatnonzero(events == 0).tolist()
     number = sum(start <= event_index for start in starts)
     bounds = [0, *starts, len(events)]
@@ -94,7 +94,7 @@ def step_around(
 
 
 def _segment_name(number: int, segments: Sequence[PhaseName]) -> str:
-    """Of the part that the n-th mark begins; training steps have numbers."""
+    """The name of the segment that the n-th mark begins. Training steps have numbers."""
     if number == 0:
         return PhaseName.BUILD
     if segments and segments[number - 1] is not PhaseName.TRAIN:
@@ -104,7 +104,8 @@ def _segment_name(number: int, segments: Sequence[PhaseName]) -> str:
 
 
 def _tensor_change(event: int, tensors: dict[int, int]) -> list[int]:
-    """What the event did; a tensor gets the next number in `tensors`."""
+    """The tensor's index in `tensors`, and whether the event allocates it. Empty for other
+    events."""
     if event in (0, EMPTY_CACHE):
         return []
     return [tensors.setdefault(abs(event), len(tensors)), int(event > 0)]
@@ -113,7 +114,8 @@ def _tensor_change(event: int, tensors: dict[int, int]) -> list[int]:
 def alive_groups(
     alive: Numbers, block_bytes: Numbers, categories: Labels, describe: Describe
 ) -> list[AliveGroup]:
-    """By category and module, largest first, with modules as detailed as MOST_GROUPS allows."""
+    """Live memory by category and module, largest first. Module names are as deep as MOST_GROUPS
+    allows."""
     ranked = alive[np.argsort(-block_bytes[alive - 1], kind="stable")]
     large, small = ranked[:MOST_LOOKED_UP].tolist(), ranked[MOST_LOOKED_UP:]
     modules = [_module(describe(number)) for number in large]
@@ -140,7 +142,8 @@ def alive_groups(
 def alive_places(
     alive: Numbers, block_bytes: Numbers, categories: Labels, describe: Describe
 ) -> list[AlivePlace]:
-    """By category, module and line, largest first; what is left over has neither."""
+    """Live memory by category, module and line, largest first. The rest has neither module nor
+    line."""
     ranked = alive[np.argsort(-block_bytes[alive - 1], kind="stable")].tolist()
     sums: dict[tuple[str, str, str], list[int]] = {}
     modules: dict[str, set[str]] = {}
@@ -185,7 +188,7 @@ def _count_in(
 def _rest(
     numbers: Numbers, block_bytes: Numbers, categories: Labels
 ) -> dict[tuple[str, str], tuple[int, int]]:
-    """Bytes and number of those that are not looked up, by category, without a module."""
+    """Bytes and number of the tensors that are not looked up, by category, without a module."""
     codes, first = np.unique(categories.codes[numbers - 1], return_index=True)
     own = categories.codes[numbers - 1]
     return {

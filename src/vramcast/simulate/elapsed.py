@@ -1,5 +1,7 @@
-"""The predicted time on the host and on the GPU while a program is simulated. It is needed because
-some memory is given back after a certain time."""
+"""The predicted time on the host and on the GPU while a program is simulated.
+
+It is needed because some memory is given back after a certain time.
+"""
 
 from collections import deque
 

@@ -1,5 +1,6 @@
-"""The allocator of the simulated GPU while a program runs: what torch.cuda says about memory, and
-torch.OutOfMemoryError at the capacity.
+"""The allocator of the simulated GPU while a program runs.
+
+It answers what torch.cuda says about memory, and raises torch.OutOfMemoryError at the capacity.
 """
 
 import sys

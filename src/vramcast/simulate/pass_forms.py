@@ -1,5 +1,4 @@
-"""Describes the arguments and results of a forward pass, so that they can be compared and made
-again."""
+"""Describes the arguments and results of a forward pass, to compare them and make them again."""
 
 from __future__ import annotations
 

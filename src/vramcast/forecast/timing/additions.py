@@ -1,7 +1,7 @@
-"""Seconds of additions to places that threads share, fitted to recorded ones.
-They are in benchmarks/step_time/recorded/atomics.jsonl.
+"""Seconds of atomic additions, to places that several threads share, fitted to recorded ones.
 
-A warp's to a sector of 32 bytes take as many passes as one of its places has.
+The recordings are in benchmarks/step_time/recorded/atomics.jsonl. Additions of a warp to one sector
+of 32 bytes take as many passes as the most that go to one of its places.
 """
 
 import math
@@ -13,13 +13,15 @@ from vramcast.tracing.work import GENERATED, OperatorWork
 ENLARGED = "upsample_bilinear2d_backward"
 ADDING = ("index_add", "scatter_add", ENLARGED, GENERATED)
 WARP, SECTOR, PASS_SECONDS = 32, 8, 1.76e-9
-# Sectors at once: a power of all, and the most. Additions of a multiprocessor on their way.
+# How many sectors are written at once: this power of their number, and at most so many. How many
+# additions a multiprocessor has under way.
 POWER, MOST, QUEUED = 0.578, 144, 8192
-SUM = "sum of rows"  # a name of rates
+SUM = "sum of rows"  # the key of its rates
 
 
 def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
-    """Rows begin anywhere; enlarged pictures are gone through in order."""
+    """The seconds of atomic additions; 0 for other operators. Rows go to random places; the
+    gradient of an upsampled image goes through its places in order."""
     is_across, number, places, rows = work.sizes
     if not places or not number or not any(name in work.operator for name in ADDING):
         return 0.0
@@ -32,14 +34,15 @@ def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
 
 
 def passes_of_warp(places: int, row: float, alike: float) -> float:
-    """`alike` neighbours go to one place."""
+    """How many passes a warp's additions take. `alike` neighbouring additions go to one place."""
     row = min(row, places, WARP / alike)
     fullest = most_of(WARP / (alike * places), max(1.0, min(SECTOR, places) / row))
     return alike * max(1.0, row / SECTOR, max(1.0, places / SECTOR) * fullest)
 
 
 def most_of(mean: float, places: float) -> float:
-    """In the fullest place."""
+    """The expected number of additions in the fullest of some places, with `mean` additions in each
+    (Poisson)."""
     share = below = math.exp(-mean)
     expected, number = 0.0, 0
     while below < 1 - 1e-9 and number < 8 * WARP:
@@ -50,12 +53,13 @@ def most_of(mean: float, places: float) -> float:
 
 
 def is_sum(work: OperatorWork) -> bool:
-    """Of sorted rows."""
+    """Whether this is an embedding's gradient that sorts its rows first."""
     return work.operator.endswith("_dense_backward") and work.sizes[2] > 0
 
 
 def sum_seconds(work: OperatorWork, known: Sequence[float]) -> float:
-    """Of ten each, then of a place."""
+    """The seconds of an embedding's gradient: sorted rows are summed ten at a time, then the
+    partial sums of each place are added."""
     fixed, sorting, of_part, of_row, narrowest, of_byte = known
     _, rows, places, width = work.sizes
     touched = -places * math.expm1(-rows / places)

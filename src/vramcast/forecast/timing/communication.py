@@ -1,5 +1,7 @@
-"""Seconds of a collective among GPUs, and how many bytes each of them sends: by NCCL's algorithms
-and the data sheets of what connects them."""
+"""Seconds of a collective among GPUs, and how many bytes each of them sends.
+
+They follow NCCL's algorithms, and the data sheets of what connects the GPUs.
+"""
 
 import math
 from operator import add
@@ -9,10 +11,11 @@ from vramcast.hardware.links import Fabric
 from vramcast.records.prediction import Collective, Communication
 from vramcast.tracing.work import OperatorWork, Works
 
-COLLECTIVE = "c10d::"  # begins the names of collectives
-WAIT = "vramcast::wait"  # one stream waits for another: sizes are that stream, and how long ago
-# NVIDIA/nccl, src/graph/tuning.cc: of LL, LL128 and Simple the microseconds to begin (baseLat), and
-# the fraction of the bandwidth that each leaves for data.
+COLLECTIVE = "c10d::"  # names of collectives begin with this
+# one stream waits for another; its sizes are that stream, and how many operators ago
+WAIT = "vramcast::wait"
+# NVIDIA/nccl, src/graph/tuning.cc: for the protocols LL, LL128 and Simple: the microseconds to
+# begin (baseLat), and the fraction of the bandwidth that is left for data.
 BASE_MICROSECONDS = (6.6, 14.0, 8.4)
 OF_BANDWIDTH = (0.5, 0.92, 1.0)
 TREE_OF_BANDWIDTH = 0.92
@@ -54,7 +57,7 @@ def group_of(work: OperatorWork) -> Group:
 
 
 def sent_bytes(work: OperatorWork) -> float:
-    """By each GPU of a ring."""
+    """The bytes that each GPU of a ring sends."""
     size = work.sizes[0]
     if size < 2:
         return 0.0
@@ -67,7 +70,8 @@ def sent_bytes(work: OperatorWork) -> float:
 
 
 def collective_seconds(work: OperatorWork, fabric: Fabric) -> float:
-    """The fastest of NCCL's protocols, in a ring or, of an all-reduce, a tree."""
+    """The seconds by the fastest of NCCL's protocols, in a ring or, for an all-reduce, also a
+    tree."""
     group, kind = group_of(work), kind_of(work)
     if group.size < 2:
         return 0.0
@@ -87,7 +91,7 @@ def collective_seconds(work: OperatorWork, fabric: Fabric) -> float:
 
 
 def _steps(kind: str, group: Group) -> tuple[int, int]:
-    """Inside machines, and between them."""
+    """The number of steps inside machines, and between them."""
     if kind in ("send", "receive", "all-to-all"):
         return (1, 0) if group.num_machines == 1 else (0, 1)
     rounds = 2 if kind == "all-reduce" else 1
@@ -106,7 +110,8 @@ def _latency_seconds(fabric: Fabric, steps: tuple[int, int], protocol: int) -> f
 def communication_of(
     works: Works, fabric: Fabric, seconds: float, alone_seconds: float
 ) -> Communication:
-    """Of a step that takes `alone_seconds` where it takes no time."""
+    """The communication of a step that takes `seconds`, and would take `alone_seconds` if
+    communication took no time."""
     found: dict[tuple[str, int, int], list[float]] = {}
     for work in works:
         if is_collective(work) and work.sizes[0] > 1:

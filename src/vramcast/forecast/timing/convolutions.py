@@ -1,7 +1,7 @@
-"""Seconds of a convolution: what arithmetic and bytes take at least, times a factor.
+"""Seconds of a convolution: the least that its arithmetic and bytes can take, times a factor.
 
-cuDNN's choice is not published. The factor's logarithm is a sum over features and, as of
-likeness.py, over recorded convolutions.
+cuDNN's choice of kernels is not published, so the factor is fitted. Its logarithm is a sum over
+features and, as in likeness.py, over recorded convolutions.
 """
 
 import math
@@ -17,11 +17,11 @@ from vramcast.tracing.work import Convolution, OperatorWork
 TABLE = "convolutions-sm_90-torch-2.11.npz"
 FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
-# In 16 bits cuDNN may take a long filter's elements one by one.
+# With 16-bit numbers cuDNN may go through a large filter element by element.
 LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
 TILE = 128  # positions
 ALIGNED = 8  # channels that the tensor cores take at once
-COMMON = 3  # features that do not tell kernels apart
+COMMON = 3  # the first features, which say nothing about the kind of kernel
 LIKE = 2.0  # a distance
 
 
@@ -48,7 +48,8 @@ def convolution_seconds(
 
 
 def at_once(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> int:
-    """A long filter's groups have a kernel each; small ones run beside each other."""
+    """How many groups run at the same time. Where the filter is large, each group has a kernel of
+    its own, and small kernels run beside each other."""
     is_long = sizes.kernel >= LONG_FILTER and sizes.channels % WHOLE_CHANNELS > 0
     if not is_long or work.item_bytes > 2:
         return 1
@@ -62,7 +63,8 @@ def groups_of(sizes: Convolution, work: OperatorWork) -> float:
 
 
 def directions_of(sizes: Convolution) -> list[str]:
-    """A transposed one computes the data gradient of another, and back."""
+    """What is computed. A transposed convolution computes the data gradient of a plain one, and the
+    reverse."""
     wanted = {"data_gradient": sizes.of_data, "weight_gradient": sizes.of_weight}
     names = [name for name, is_wanted in wanted.items() if is_wanted] or ["forward"]
     turned = {"forward": "data_gradient", "data_gradient": "forward"}
@@ -70,20 +72,21 @@ def directions_of(sizes: Convolution) -> list[str]:
 
 
 def kind_of(sizes: Convolution) -> str:
-    """Of volumes with one filter for each channel torch has kernels of its own."""
+    """The kind of kernel: dense, depthwise, or depthwise on volumes, for which torch has kernels of
+    its own."""
     if sizes.channels > 1 or sizes.filters > 1:
         return "dense"
     return "volumes" if sizes.dims == 3 and not sizes.is_channels_last else "depthwise"
 
 
 def least_seconds(work: OperatorWork, gpu: Gpu) -> tuple[float, float]:
-    """Of arithmetic, and of bytes."""
+    """The least seconds of the arithmetic, and of the bytes."""
     peak = peak_flops(gpu, work.precision)
     return work.flops / peak, work.num_bytes / gpu.bandwidth_bytes_per_second
 
 
 def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
-    """The common ones; then by how much they tell two kernels apart."""
+    """The common features, then those that tell kernels apart, each scaled by how much it does."""
     arithmetic, memory = least_seconds(work, gpu)
     products = len(directions_of(sizes))
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)

@@ -1,13 +1,16 @@
-"""Seconds of factorizations and triangular systems, as recorded up to 4,096 columns, which follow
-each other. Several may be done side by side."""
+"""Seconds of factorizations and triangular systems, as recorded up to 4,096 columns.
+
+The columns of one matrix are done one after the other; several matrices may be done at the same
+time.
+"""
 
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import OperatorWork
 
 FIXED_SECONDS = 6e-6
-COLUMNS_AT_ONCE = 64  # of several, on a multiprocessor
-# Of what is solved for.
+COLUMNS_AT_ONCE = 64  # columns of several matrices that one multiprocessor handles at once
+# for each element, and each block of columns, of the right-hand side
 ELEMENT_SECONDS, BLOCK, BLOCK_SECONDS = 2.9e-14, 64, 1.4e-7
 
 

@@ -1,5 +1,7 @@
-"""Seconds a kernel takes on a GPU: products by their tiles, attention and convolutions by their
-work, all others by their bytes."""
+"""Seconds that a kernel takes on a GPU.
+
+Products go by their tiles, attention and convolutions by their work, all others by their bytes.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +36,7 @@ from vramcast.tracing.work import (
 )
 
 TILE = 64
-# Parts of the inner dimension.
+# into how many parts the inner dimension may be split
 SPLITS = (1, 2, 4, 8, 16, 32, 64)
 SHORTEST_SPLIT = 256
 _PRODUCTS = (
@@ -44,11 +46,12 @@ _PRODUCTS = (
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
-# Reads that miss the cache, and from which multiple all do.
+# How much longer reads take that miss the cache, and the multiple of its size from which all miss.
 MISSED, CACHED = 1.15, 1.5
-# Of the bandwidth: small ones read from the cache.
+# The fraction of the bandwidth that is reached, and how much more where small tensors are in the
+# cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
-# Of scores that may be dropped, and that are masked.
+# For each score of attention: with dropout, and with a mask.
 SCORE_SECONDS = {
     "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
     "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
@@ -70,7 +73,7 @@ CUSTOM_SLOWER = 1.35  # than its bytes say
 
 class KernelTime(NamedTuple):
     seconds: float
-    # Of arithmetic alone.
+    # of arithmetic alone
     compute_seconds: float
 
 
@@ -108,7 +111,8 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 
 def crosses(work: OperatorWork) -> bool:
-    """A copy between host and GPU. native/work.h: sizes[0] is 1 from the host and 2 to it."""
+    """Whether this copies between host and GPU. native/work.h: sizes[0] is 1 from the host and 2 to
+    it."""
     return work.operator == "aten::copy_" and work.sizes[0] > 0 and work.num_bytes > 0
 
 
@@ -133,7 +137,7 @@ def product_kind(work: OperatorWork) -> str:
         return "fp32"
     if work.access == PLAIN:
         return "tensor"
-    # rows begin at multiples of 16 bytes, of 4, or of 2
+    # kinds by alignment: rows begin at multiples of 16 bytes (above), of 4, or of 2
     is_odd = work.precision != "tf32" and any(size % 2 for size in work.sizes[1:])
     return "tensor unaligned" if is_odd else "tensor even"
 
@@ -145,7 +149,8 @@ def vector_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
-    """Tile after tile; the last round is a full one. `prologue`: a start, in inner steps."""
+    """The tiles run in rounds, and the last round takes as long as a full one. `prologue` is the
+    time to start a tile, in steps of the inner dimension."""
     fixed, of_peak, of_bandwidth, split_seconds, prologue = known
     batch, rows, columns, inner = work.sizes
     tiles = batch * math.ceil(rows / TILE) * math.ceil(columns / TILE)
@@ -162,7 +167,7 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
 
 
 def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:
-    """In whole tiles. The exponential of a score takes as long as some columns more."""
+    """The time of attention in whole tiles. The exponentials of scores count as extra columns."""
     fixed, of_peak, of_bandwidth, each, columns, *tile = known
     flops, blocks = attention_in_tiles(work, columns, *map(int, tile))
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
@@ -181,7 +186,8 @@ def scores_seconds(work: OperatorWork) -> float:
 def attention_in_tiles(
     work: OperatorWork, more_width: float, tile_rows: int, tile_columns: int, tile_width: int
 ) -> tuple[float, int]:
-    """Operations, and blocks: of queries, backward of keys."""
+    """The operations, padded to tiles, and the number of blocks: of queries forward, of keys
+    backward."""
     batch, rows, columns, width = work.sizes
     is_backward = work.operator.endswith("backward")
     down, right = math.ceil(rows / tile_rows), math.ceil(columns / tile_columns)
@@ -207,7 +213,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 
 def kernel_class(work: OperatorWork, rates: Rates) -> str:
-    """A key of Rates.spread."""
+    """The key of this kernel in Rates.spread."""
     if not work.is_known and not _own_rate(work, rates):
         return "custom"
     if is_factorization(work, rates):
@@ -226,7 +232,7 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
 
 
 def is_across(work: OperatorWork) -> bool:
-    """native/work.h: neighbours in memory belong to different sums."""
+    """Whether neighbours in memory belong to different sums (native/work.h)."""
     return work.sizes[0] == 1 and work.sizes[3] > 0 and work.operator != "aten::copy_"
 
 
@@ -243,7 +249,7 @@ def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
     name = next((name for name in tried if name in rates.kernels), None)
     if name is None:
         return None
-    # units one after the other say nothing of those across
+    # the cost of contiguous units says nothing about strided ones
     return rates.kernels[name][: 2 if is_across(work) and "across" not in name else None]
 
 
@@ -252,7 +258,8 @@ def is_reduction_across(work: OperatorWork) -> bool:
 
 
 def _units(work: OperatorWork, gpu: Gpu) -> int:
-    """layer_norm_kernel.cu: a block for 32 columns, of very many rows several."""
+    """The blocks that work side by side. layer_norm_kernel.cu has one for 32 columns, and several
+    where there are very many rows."""
     rows = work.sizes[3]
     if work.operator not in NORMS_BACKWARD or rows <= MANY_ROWS:
         return rows
@@ -261,7 +268,8 @@ def _units(work: OperatorWork, gpu: Gpu) -> int:
 
 
 def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
-    """Normalization.cuh: 512 threads of a channel, in rows."""
+    """The reads of a thread that follow each other. Normalization.cuh: 512 threads for a channel,
+    in rows."""
     is_across, samples, positions, _ = work.sizes
     if "batch_norm" not in work.operator or is_across:
         return work.num_bytes / units
@@ -272,7 +280,7 @@ def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
 
 def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if is_walk(work) and WALK in rates.kernels:
-        # its arithmetic takes as long as in vectors
+        # its arithmetic takes as long as with vectorised access
         whole = work._replace(access=PLAIN, sizes=(0, 0, 0, 0))
         seconds = memory_seconds(whole, gpu, _own_rate(whole, rates) or rates.kernels["plain"])
         return KernelTime(max(seconds, walk_seconds(work, gpu, rates.kernels[WALK])), 0.0)
@@ -286,7 +294,7 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 
 
 def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """By its bytes; many units cost each."""
+    """The seconds by the bytes moved. Where there are many units, each has a cost."""
     if is_reduction_across(work) and len(known) == REDUCTION_RATES:
         return reduction_seconds(work, gpu, known)
     fixed, of_bandwidth, *of_units = known
@@ -295,7 +303,7 @@ def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> floa
     reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))
     seconds = moved / (gpu.bandwidth_bytes_per_second * reached)
     units = _units(work, gpu)
-    if of_units and units:  # read after read
+    if of_units and units:  # reads that wait for each other
         chain = _reads(work, gpu, units) * of_units[1] * (1 + MISSED * too_large)
         seconds = max(seconds, units * of_units[0], chain)
     return fixed + seconds

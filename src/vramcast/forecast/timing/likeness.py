@@ -1,5 +1,8 @@
-"""What recorded kernels of an operator took beside what its model says: the logarithm is a sum over
-them by how like they are, a Gaussian process."""
+"""A factor on a kernel's modelled time, from recorded kernels of the same operator.
+
+Its logarithm is a weighted sum over the recorded kernels, by how similar they are: a Gaussian
+process.
+"""
 
 import math
 from collections.abc import Mapping
@@ -13,8 +16,8 @@ from numpy.typing import NDArray
 from vramcast.tracing.work import OperatorWork
 
 TABLE = "likeness-sm_90-torch-2.11.npz"
-LIKE, MOST = 3.0, 1.0  # a distance, a logarithm
-WIDTHS = (8, 64)  # multiples that kernels like
+LIKE, MOST = 3.0, 1.0  # the distance at which similarity falls to 1/e, and the largest logarithm
+WIDTHS = (8, 64)  # kernels are faster at multiples of these
 
 
 def factor(work: OperatorWork) -> float:
@@ -26,12 +29,13 @@ def factor(work: OperatorWork) -> float:
 
 
 def name_of(work: OperatorWork) -> str:
-    """What works in place has the kernel of what does not, what goes across rows another."""
+    """The name of the kernel. An in-place operator has the same kernel; one over strided rows has
+    another."""
     return work.operator.removesuffix("_") + (" across" if work.sizes[0] == 1 else "")
 
 
 def features(work: OperatorWork) -> list[float]:
-    """By how much they tell two kernels apart."""
+    """Features of the kernel, each scaled by how much it tells two kernels apart."""
     precision = work.precision
     return [
         0.7 * math.log(max(1.0, work.num_bytes)),

@@ -1,5 +1,7 @@
-"""The time of one step: the host launches kernel after kernel, the GPU works them off; each waits
-for the other only where it must."""
+"""The time of one step: the host launches kernels, and the GPU runs them one after the other.
+
+Each waits for the other only where it must.
+"""
 
 import math
 from collections import defaultdict
@@ -43,11 +45,13 @@ _WAITS = (
 )
 SYNCHRONIZE = "vramcast::synchronize"
 WAITS = frozenset((SYNCHRONIZE, *(f"aten::{name}" for name in _WAITS)))
-MASKED = ("aten::index", "aten::_index_put_impl_")  # kernels/work.py: sizes[1]
-# A longer step waits for the host.
+# with a mask if sizes[1] is set (kernels/work.py)
+MASKED = ("aten::index", "aten::_index_put_impl_")
+# A step that is longer than the GPU's time by this factor waits for the host.
 LAUNCH_BOUND = 1.05
 WITHIN_90_PERCENT = 1.645  # standard deviations
-# High over low: of 172 measured steps with busy GPUs no wider range held one more.
+# The largest spread: among 172 measured steps with busy GPUs, no range wider than a factor of 1.3
+# from low to high contained one more.
 MOST_KNOWN = math.log(1.3) / 2 / WITHIN_90_PERCENT
 
 
@@ -58,7 +62,7 @@ def forecast_step(
     rates: Rates | None = None,
     fabric: Fabric | None = None,
 ) -> StepForecast:
-    """Of several GPUs where `fabric` says what connects them."""
+    """The forecast of one step. `fabric` says what connects several GPUs."""
     rates = rates or rates_here()
     works = Works.of(done)
     kernel_seconds = works.each(lambda work: kernel_time(work, gpu, rates).seconds)
@@ -105,12 +109,12 @@ def forecast_step(
 
 
 def num_evaluations(works: Works) -> int:
-    """Of a closure, of which a run that has converged needs one."""
+    """How often a step calls its closure (L-BFGS). Once converged, it needs only one call."""
     return max(1, int(works.each(lambda work: work.operator == EVALUATION).sum()))
 
 
 def _sum(numbers: NDArray[np.float64]) -> float:
-    """In Python's order."""
+    """The sum in Python's order, so that the last digits are the same."""
     return float(numbers.cumsum()[-1]) if len(numbers) else 0.0
 
 
@@ -121,9 +125,10 @@ def device_factor_of(
     *,
     is_other_gpu: bool = False,
 ) -> float:
-    """By how much the GPU's time may be longer or shorter.
+    """The factor by which the GPU's time may be longer or shorter.
 
-    Errors of kernels of one operator are alike, and those of kernels that torch.compile writes.
+    Errors of kernels of one operator are alike, and so are those of kernels that torch.compile
+    writes.
     """
     sums = np.bincount(works.codes, kernel_seconds, len(works.distinct)).tolist()
     parts: dict[tuple[bool, str, str], float] = defaultdict(float)
@@ -150,9 +155,10 @@ def period_seconds(
     device_factor: float = 1.0,
     host_factor: float = 1.0,
 ) -> float:
-    """From the end of one step to the end of the next, once both sides have found their pace.
+    """Seconds from the end of one step to the end of the next, once host and GPU have a steady
+    rhythm.
 
-    `costs` are the host's.
+    `costs` are the host's seconds.
     """
     waiting = works.each(waits).astype(bool)
     reals = rates.host["latency"], rates.host["gap"], rates.host["wait"]
@@ -176,7 +182,7 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
     """The dispatcher, autograd and the launch. A list of tensors costs for each of them."""
     if work.phase == REPLAYED or work.operator == WAIT:
         return 0.0
-    if not work.has_kernel:  # native/host_values.h: bytes of the host
+    if not work.has_kernel:  # sizes[0] is the bytes read on the host (native/host_values.h)
         return rates.host["view"] + work.sizes[0] * rates.host.get("byte", 0.0)
     seconds = rates.host[PHASES[work.phase]]
     if work.operator in RECURRENT:  # one call launches the kernels of all its steps
@@ -187,13 +193,14 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
 
 
 def waits(work: OperatorWork) -> bool:
-    """Copies from and to the host too, unless pinned and not to block, and masks as indices."""
+    """Whether the host waits for this operator. Copies between host and GPU count too, unless they
+    are pinned and non-blocking, and so do masks as indices."""
     is_masked = work.operator in MASKED and work.sizes[1] > 0
     return work.operator in WAITS or is_masked or crosses(work) and not work.sizes[2]
 
 
 def main_precision(works: Works) -> str:
-    """In which most of the arithmetic is done."""
+    """The precision in which most of the arithmetic is done."""
     flops: dict[str, float] = defaultdict(float)
     for code, count in enumerate(np.bincount(works.codes).tolist()):
         flops[works.distinct[code].precision] += count * works.distinct[code].flops
@@ -201,7 +208,7 @@ def main_precision(works: Works) -> str:
 
 
 def _seconds_of_arithmetic(kernel: KernelTime) -> float:
-    """All of a kernel that is bound by it."""
+    """The kernel's seconds if it is bound by arithmetic, else 0."""
     return kernel.seconds if kernel.compute_seconds > kernel.seconds / 2 else 0.0
 
 

@@ -1,5 +1,7 @@
-"""A GPU that would need more power than it may have lowers its clock: in a long run, kernels bound
-by arithmetic take longer than one by one."""
+"""A GPU that would exceed its power limit lowers its clock.
+
+So in a long run, kernels that are bound by arithmetic take longer than alone.
+"""
 
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
@@ -10,8 +12,9 @@ SLOWEST, HALVINGS = 0.2, 30
 
 
 def clock_of(works: Works, by_compute: float, seconds: float, gpu: Gpu, power: Power) -> float:
-    """The part of its highest clock that it keeps in steps of `seconds`, `by_compute` of them bound
-    by arithmetic. Voltage goes with the clock: an operation costs the square."""
+    """The fraction of its highest clock that the GPU keeps, in steps of `seconds`, of which
+    `by_compute` are bound by arithmetic. Voltage follows the clock, so an operation's energy grows
+    with its square."""
     per_flop = power.joules_per_flop
     highest = 1e-12 * peak_flops(gpu, "bf16") / gpu.num_multiprocessors
     highest /= power.teraflops_of_multiprocessor

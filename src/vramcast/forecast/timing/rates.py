@@ -1,7 +1,7 @@
-"""How fast kernels run and how long the host takes to launch them: measured on one GPU, as
-fractions of what its data sheet promises.
+"""The speed of kernels, and the host's time to launch them, measured on one GPU.
 
-benchmarks/step_time/fit.py makes the table from recordings.
+Speeds are fractions of what the GPU's data sheet promises. benchmarks/step_time/fit.py makes the
+table from recordings.
 """
 
 from dataclasses import replace
@@ -13,8 +13,9 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 
 TABLE = "sm_90-torch-2.11.json"
-# where a GPU has no rate for a precision, the next best it would be computed in
-OF_GPU = ("gap", "latency")  # seconds beside those of the host that the host does not change
+# of the seconds in Rates.host, these depend on the GPU and not on the host
+OF_GPU = ("gap", "latency")
+# where a GPU has no rate for a precision, the next best that it would be computed in
 INSTEAD = {"fp8": "bf16", "bf16": "fp16", "fp16": "fp32", "tf32": "fp32"}
 
 
@@ -25,7 +26,8 @@ def shipped() -> Rates:
 
 
 def rates_here() -> Rates:
-    """With the host's seconds of this machine, where `vramcast calibrate --host` has run."""
+    """The shipped rates, with this machine's host speed where `vramcast calibrate --host` has
+    run."""
     rates, speed = shipped(), known_speed()
     if speed is None or rates.host_step_seconds is None:
         return rates

@@ -1,7 +1,7 @@
-"""Seconds of a reduction whose results are neighbours in memory, as the gradient of a bias is.
+"""Seconds of a reduction whose results are neighbours in memory, such as the gradient of a bias.
 
-Threads are torch's choice (Reduce.cuh, setReduceConfig). Time is reads that follow each other: each
-thread's own, then of the block that adds up all sums.
+torch chooses the threads (Reduce.cuh, setReduceConfig). The time is that of reads that follow each
+other: those of one thread, then those of the block that adds up all sums.
 """
 
 import math
@@ -15,8 +15,8 @@ REDUCTIONS = frozenset(f"aten::{name}" for name in _NAMES)
 THREADS, WARP, OF_MULTIPROCESSOR = 512, 32, 2048
 FEWEST_VALUES, MOST_VALUES = 16, 256  # of a thread
 WHOLE_IN_VECTORS = 128
-AT_ONCE = 4  # reads of a thread that do not wait for each other
-# Recorded: where the last block is not full, and where places must be found first.
+AT_ONCE = 4  # reads that a thread has under way at the same time
+# Recorded factors: where the last block is not full, and where addresses must be computed first.
 RAGGED, PLACED = 1.85, 4.0
 
 
@@ -29,7 +29,7 @@ def reduction_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> f
 
 
 def num_reads(rows: int, results: int, num_multiprocessors: int) -> float:
-    """One after the other, of the thread that has most."""
+    """The reads that follow each other, in the thread that has most of them."""
     at_once = next(size for size in (4, 2, 1) if results % size == 0)
     width, height = _block(results // at_once, rows, THREADS // at_once)
     if rows < min(height * FEWEST_VALUES, MOST_VALUES):
@@ -59,7 +59,8 @@ def is_inner(work: OperatorWork) -> bool:
 
 
 def inner_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """Where not all of a result's lie beside each other, places are found as in walks.py."""
+    """Seconds of a reduction along neighbours. Where the elements of a result are not all
+    contiguous, their places must be found, as in walks.py."""
     fixed, of_bandwidth, block_seconds, read_seconds, place_seconds, share_seconds = known
     _, length, run, results = work.sizes
     moved = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
@@ -73,7 +74,8 @@ def inner_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float
 def rounds_and_reads(
     length: int, run: int, results: int, num_multiprocessors: int
 ) -> tuple[float, int, int]:
-    """Of blocks, reads in the thread that has most, and blocks that share a result."""
+    """The rounds of blocks, the reads in the thread that has most, and how many blocks share a
+    result."""
     is_whole = results == 1 and run > WHOLE_IN_VECTORS
     width, height = _block(run // AT_ONCE if is_whole else run, results, THREADS)
     values, outputs, shares = length / width, height, 1

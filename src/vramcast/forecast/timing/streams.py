@@ -1,5 +1,8 @@
-"""The time of a step that runs on several streams: each works off what it was given, and waits for
-another where the program says so. Collectives go on beside the kernels."""
+"""The time of a step that runs on several streams.
+
+Each stream runs its kernels in order, and waits for another where the program says so. Collectives
+run beside the kernels.
+"""
 
 from bisect import bisect_right
 from collections import defaultdict, deque
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 from vramcast.forecast.timing.communication import WAIT
 from vramcast.tracing.work import Works
 
-REPETITIONS = 3  # by then both sides have found their pace
+REPETITIONS = 3  # after so many, host and GPU have a steady rhythm
 QUEUE_LENGTH = 1024  # kernels the host can be ahead of the GPU
 
 
@@ -19,7 +22,8 @@ def has_streams(works: Works) -> bool:
 
 
 class _Stream:
-    """When it had done what it was given, by how much was done in all."""
+    """When a stream had finished its work, by the number of operators that had been launched in
+    all."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = [-1]
@@ -44,7 +48,7 @@ def period_of_streams(
     waiting: NDArray[np.bool_],
     reals: tuple[float, float, float],
 ) -> float:
-    """As pipeline.period_seconds, of several streams."""
+    """The same as pipeline.period_seconds, for several streams."""
     latency, gap, wait = reals
     streams: dict[int, _Stream] = defaultdict(_Stream)
     ends: dict[int, deque[float]] = defaultdict(

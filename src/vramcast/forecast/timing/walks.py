@@ -1,6 +1,8 @@
-"""Seconds of a pointwise operator that follows strides: memory, and finding each element's place.
+"""Seconds of a pointwise operator on strided tensors: memory, and finding each element's place.
 
-Each dimension costs, and a cast. Where neighbours lie apart, every element is a read of its own."""
+Every dimension costs time, and so does a cast. Where neighbours are not contiguous, every element
+is a read of its own.
+"""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +10,11 @@ from collections.abc import Sequence
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import OperatorWork
 
-WALK = "walk"  # a name of its rates
+WALK = "walk"  # the key of its rates
 RECORDED_ON = 132  # multiprocessors
 LINE_BYTES, OF_CACHE = 64, 1 / 3
-# Elements read before a neighbour from which on its own cache does not help, and how much before.
+# If more elements than this are read before a neighbour is, a multiprocessor's own cache no longer
+# helps; below, it helps by this power.
 OWN_CACHE, HELPED = 384, 0.35
 
 
@@ -20,7 +23,8 @@ def is_walk(work: OperatorWork) -> bool:
 
 
 def walk_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """native/work.h, note_walk. Memory and arithmetic hide a part of each other."""
+    """The seconds; note_walk in native/work.h describes the sizes. Memory and arithmetic partly
+    overlap."""
     fixed, of_bandwidth, element, dim, cast, read, of_line = known
     _, elements, kind, reach = work.sizes
     dims, apart, is_cast = kind % 16, kind // 16 % 16, kind // 256

@@ -1,5 +1,4 @@
-"""Kernels that cuDNN chooses only where it finds a GPU, and their workspaces as recorded on an
-H200.
+"""Kernels that cuDNN chooses only where there is a GPU, and their workspaces, recorded on an H200.
 
 Recorded by benchmarks/convolutions/record_plans.py: in 33,318 plans, whenever cuDNN chose another
 kernel with a GPU than without, it was one of these.

@@ -1,5 +1,7 @@
-"""Factorisations by cuSOLVER: they succeed, and take what they took on an H200 with torch 2.11
-(tests/recordings/h200-torch-2.11-cusolver.jsonl.gz)."""
+"""Factorisations by cuSOLVER: they succeed, and take what they took on an H200 with torch 2.11.
+
+The recording is tests/recordings/h200-torch-2.11-cusolver.jsonl.gz.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable
