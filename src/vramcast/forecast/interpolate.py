@@ -1,5 +1,4 @@
-"""Many batch sizes from few simulations: between two traces with the same events, sizes are
-interpolated.
+"""Many batch sizes from few simulations, by interpolating between traces with the same events.
 
 Sizes are affine in the batch size, up to rounding. A kernel that takes another path from some batch
 size on changes the events; there, a size in the middle is simulated too.

@@ -1,5 +1,4 @@
-"""The allocator's segments and blocks at the moment when most is allocated, or when an allocation
-fails."""
+"""The allocator's segments and blocks when most is allocated, or when an allocation fails."""
 
 from itertools import groupby
 

@@ -66,12 +66,13 @@ def calibrate_host(
 
 
 def _ask(task: str, request: Any, total: int, progress: Report) -> dict[str, Any]:
-    """In a process of its own: the context's size is only seen while CUDA starts."""
+    """Runs a measuring task in a process of its own: the context's size shows only while CUDA
+    starts."""
     try:
         answer = ask(
             task,
             request,
-            timeout_seconds=3600.0,  # a few minutes are usual
+            timeout_seconds=3600.0,  # usually a few minutes
             progress=lambda done: progress(Progress("Measuring", done, total)),
         )
     except TaskFailed as failure:

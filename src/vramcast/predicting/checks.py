@@ -61,7 +61,7 @@ def read_lengths(given: str | Sequence[int] | None) -> list[int]:
 
 
 def _parts(given: str | Sequence[Any]) -> list[Any]:
-    """Of a list, or of text with commas."""
+    """The items of a list, or of a text with commas."""
     return [part.strip() for part in given.split(",")] if isinstance(given, str) else list(given)
 
 
@@ -76,7 +76,7 @@ def _length(part: Any) -> int:
 
 
 def read_gpus(given: str | Sequence[str] | None) -> list[str]:
-    """A list, text with commas, or "all" that are known."""
+    """The names of GPUs from a list, from a text with commas, or from "all"."""
     if given is None:
         return []
     if given == "all":
@@ -95,14 +95,14 @@ def read_gpus(given: str | Sequence[str] | None) -> list[str]:
 
 
 def read_tokens(given: str | float) -> int:
-    """10B, 1e9, 1000000000 or 1_000_000_000."""
+    """The number of tokens from 10B, 1e9, 1000000000 or 1_000_000_000."""
     text = str(given).strip().lower()
     unit = TOKEN_UNITS.get(text[-1:], 1)
     try:
         tokens = unit * float(text[:-1] if unit > 1 else given)
     except (TypeError, ValueError):
         tokens = math.nan
-    # Also refuses NaN, which compares false with everything.
+    # This also refuses NaN, with which every comparison is false.
     if not 1 <= tokens <= MAX_TOKENS or isinstance(given, bool):
         raise UsageError(
             f"--tokens is how many tokens to train on, from 1 to 1e18, not {str(given)[:40]}.",

@@ -9,7 +9,7 @@ SECONDS = 120.0
 
 
 def knobs_of_workload(name: str) -> list[dict[str, Any]]:
-    """Each with its default and what it takes."""
+    """Each knob with its default and the values that it takes."""
     request = {
         "workload": parse_reference(name).portable,
         "gpu": None,

@@ -54,7 +54,7 @@ def diff(
     With `fail_above`, such as "2%" or "500MiB", the answer says whether B's peak grew by more.
     """
     if fail_above is not None:
-        grown(0, fail_above)  # what is no growth is told before anything is predicted
+        grown(0, fail_above)  # reports a malformed value before anything is predicted
     started = time.perf_counter()
     options = {"gpu": gpu, "memory": memory, "allocator": allocator}
     asks = a_knobs or b_knobs or any(value is not None for value in options.values())
@@ -93,7 +93,8 @@ def _limit(a: float | None, b: float | None, fail_above: str | None) -> dict[str
 
 
 def _is_run(name: Side) -> bool:
-    """A record or a workload; what is neither is read as a trace, which says what is wrong."""
+    """Whether this is a record or a workload. Anything else is read as a trace, whose reader
+    reports errors."""
     if isinstance(name, list):
         return True
     path = Path(name)
@@ -178,7 +179,7 @@ def _seconds(run: Prediction | Measurement, name: str) -> float | None:
 
 
 def _parts(a: Prediction | Measurement, b: Prediction | Measurement) -> dict[str, Any]:
-    """What only predictions know."""
+    """The comparisons that need two predictions; measurements do not have these parts."""
     if not isinstance(a, Prediction) or not isinstance(b, Prediction):
         return {}
     modules = folded_modules(group.module for run in (a, b) for group in run.alive_at_peak)
@@ -192,7 +193,7 @@ def _parts(a: Prediction | Measurement, b: Prediction | Measurement) -> dict[str
 
 
 def _by_module(run: Prediction, modules: Mapping[str, str]) -> dict[str, int]:
-    """Those that are alike together."""
+    """Bytes at the peak by module and category, with similar modules together."""
     found: dict[str, int] = {}
     for group in run.alive_at_peak:
         module = modules[group.module] or "no module"
@@ -213,7 +214,8 @@ def _by_tensor(tensors: Iterable[LargeTensor]) -> dict[str, int]:
 def _differing(
     a: Mapping[str, int], b: Mapping[str, int], *, is_partial: bool = False
 ) -> list[ComparedNumber]:
-    """Largest difference first. What a partial list lacks is not known to be absent."""
+    """The numbers that differ, largest difference first. In a partial list, a missing name does not
+    mean 0."""
     absent = None if is_partial else 0
     found = [
         ComparedNumber(what=name, a=a.get(name, absent), b=b.get(name, absent))
@@ -225,7 +227,8 @@ def _differing(
 
 
 def with_line(words: Iterable[str], line: list[str]) -> Iterator[Any]:
-    """Puts it before its knobs, and again before the first that is given again."""
+    """The words with the launch line put before its knobs. A knob that comes a second time begins
+    the second run, so the line is put before it again."""
     seen: set[str] = set()
     for word in words:
         name, equals, _ = word.partition("=")

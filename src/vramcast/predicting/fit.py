@@ -35,7 +35,7 @@ def fit(
     """
     paths = [Path(run) for run in runs]
     if twice := _first_twice([os.path.realpath(path) for path in paths]):
-        # It would be predicted from itself when it is left out.
+        # Otherwise it would be predicted from its own copy when it is left out.
         raise UsageError(f"{twice} is given twice.", "Give every run once.")
     points = [point for path in paths for point in read_points(path)]
     if by is not None:
@@ -102,8 +102,8 @@ def read_points(path: Path) -> list[Point]:
 
 
 def _from_table(path: Path) -> list[Point]:
-    """With the columns name, group, knobs, and sizes such as reserved_gib. Instead of what is
-    allocated it may have the overhead: what is reserved on top of it."""
+    """The runs of a CSV file with the columns name, group, knobs, and sizes such as reserved_gib.
+    Instead of the allocated size it may have the overhead: what is reserved beyond it."""
     try:
         rows = list(csv.DictReader(read_text(path).splitlines()))
     except csv.Error as problem:

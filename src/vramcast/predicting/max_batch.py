@@ -82,10 +82,11 @@ def max_batch(
             trial = Trial(
                 workload=request["workload"],
                 knobs=values,
-                # All of a GPU is what the GPU says, not what is predicted of it.
+                # Without a limit of the user's, the real GPU sets the limit, not our prediction of
+                # it.
                 memory_cap_bytes=found["capacity_bytes"] if memory or safety else None,
                 allocator=allocator,
-                # Memory is all taken after the second step; three more make a median.
+                # Memory no longer grows after the second step; three more give a median time.
                 warmup_steps=2,
                 measure_steps=3,
                 line=tuple(request.get("line", ())),
@@ -113,11 +114,11 @@ def _result(
     multiple_of: int,
     global_batch: int | None,
 ) -> MaxBatch:
-    """`found` is by simulation, `edge` after runs on the GPU."""
+    """The answer. `found` comes from simulation, `edge` also from runs on the GPU."""
     largest, failing = edge
     points = convert(found["points"], list[BatchSizePoint], "The worker's answer")
     attempts = [*points, *measured]
-    # Where a size was run, that counts: measured attempts come last.
+    # Measured attempts come last, so that they replace predicted ones of the same size.
     fitting = {
         a.batch_size: a
         for a in attempts
@@ -167,7 +168,7 @@ def _prober_for(request: dict[str, Any], knobs: Mapping[str, Any]) -> Prober:
 
 
 def can_confirm(gpu: str | None) -> bool:
-    """Whether the GPU here is the one that is asked about; any is where only memory is given."""
+    """Whether this machine has the GPU in question. Any GPU will do where only memory is given."""
     if gpu is None:
         return bool(nvml.gpu_states())
     return nvml.gpu_here() == find_gpu(gpu).name
@@ -181,7 +182,7 @@ def confirm_by_runs(
     step: int,
     limit: int | None,
 ) -> tuple[int | None, int | None, list[Attempt]]:
-    """(largest that ran, next that did not, attempts).
+    """The largest size that ran, the next that did not, and all attempts.
 
     The predicted size is run, then the next one; others only where the prediction was wrong.
     """
@@ -192,7 +193,7 @@ def confirm_by_runs(
         attempts.append(_measured(measured))
         any_ran = any(a.outcome == Outcome.OK for a in attempts)
         if not any_ran and measured.outcome not in LACKS_MEMORY:
-            # A smaller size would fail too, and "does not fit" would be the wrong answer.
+            # A smaller size would fail too, and it would be wrong to say that it does not fit.
             raise WorkloadError(
                 f"batch_size={size} is predicted to fit, but run on the GPU it ended with "
                 f"{measured.outcome}: {measured.error}",
@@ -205,7 +206,7 @@ def confirm_by_runs(
 
 def _laws(points: Sequence[BatchSizePoint], largest: int | None) -> dict[str, Any]:
     fitting = [p for p in points if p.fits and p.batch_size >= LAW_FROM * (largest or 0)]
-    # Where the allocator empties its cache, it reserved all there is.
+    # Where the allocator empties its cache, it had reserved all the memory there is.
     reserved = {p.batch_size: p.peak_reserved_bytes for p in fitting if not p.num_alloc_retries}
     return {
         "allocated_law": batch_law({p.batch_size: p.peak_allocated_bytes for p in fitting}),
@@ -214,7 +215,7 @@ def _laws(points: Sequence[BatchSizePoint], largest: int | None) -> dict[str, An
 
 
 def _shortage(found: dict[str, Any], capacity_bytes: int) -> dict[str, Any]:
-    """Where not even the smallest batch fits."""
+    """How much memory is missing and what would help, where not even the smallest batch fits."""
     if found["smallest"] is None:
         return {}
     smallest = Prediction.from_dict(found["smallest"])

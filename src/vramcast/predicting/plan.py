@@ -41,7 +41,7 @@ def plan(
     memory: str | int | None = None,
     tokens_per_step: int | None = None,
     tokens: str | float = 1e9,
-    # for fragmentation in long runs: what is predicted is the first steps
+    # for fragmentation in long runs: only the first steps are predicted
     safety: float = 0.05,
     allocator: str | None = None,
     timeout: float = DEFAULT_TIMEOUT_SECONDS,
@@ -70,7 +70,7 @@ def plan(
     them, as in predict.
     """
     started = time.perf_counter()
-    # None: of the length that the workload has, or of none.
+    # None: the workload's own length, if it has one
     lengths = None if seq_lens is None else checks.read_lengths(seq_lens)
     gpus = checks.read_gpus(gpu)
     num_tokens = checks.read_tokens(tokens)
@@ -127,7 +127,7 @@ def _requests(
     cases: Sequence[Case],
     moved: Sequence[str],
 ) -> dict[str, dict[str, Any]]:
-    """By strategy."""
+    """The request of each strategy."""
     return {
         way: make_request(
             workload, {**knobs, **({KNOB: way} if way else {})}, None, memory, allocator, moved
@@ -143,7 +143,7 @@ def _jobs(
     common: dict[str, Any],
     tokens_per_step: int | None,
 ) -> list[dict[str, Any]]:
-    """Of every case a simulation of each share of the lengths."""
+    """For every case, a simulation of each share of the lengths."""
     started = next(iter(requests.values()))["started"]
     return [
         {
@@ -175,7 +175,7 @@ def _answers(
         jobs,
         timeout,
         where=Where(ray),
-        # The nodes of a cluster tell nothing before they answer.
+        # The nodes of a cluster report no progress before they answer.
         progress=ignore if ray is None else progress,
         name="Planning",
         tell=tell,
@@ -188,8 +188,8 @@ def _gpu_plans(
     tokens_per_step: int | None,
     training: Training,
 ) -> list[GpuPlan]:
-    """Of each GPU or number of them, the cheapest first where there are prices. Where none could be
-    planned, the first error is raised."""
+    """A plan for each GPU or number of GPUs, the cheapest first where there are prices. If none
+    could be planned, the first error is raised."""
     plans = [
         _gpu_plan(case, its, tokens_per_step, training)
         for case, its in zip(cases, of_cases, strict=True)
@@ -205,7 +205,7 @@ def _gpu_plans(
 
 
 def write(found: Plan, folder: Path) -> None:
-    """plan.json, and a curriculum for every GPU on which all lengths fit."""
+    """Writes plan.json, and a curriculum for every GPU on which all lengths fit."""
     write_atomically(folder / "plan.json", found.to_json() + "\n")
     for gpu in found.gpus:
         if gpu.complete:
@@ -214,7 +214,8 @@ def write(found: Plan, folder: Path) -> None:
 
 
 def as_yaml(found: Plan, gpu: GpuPlan) -> str:
-    """`curriculum_stages`: the stage of a step is the last one whose start_step is not above it."""
+    """The plan for training programs, with `curriculum_stages`: a step's stage is the last one
+    whose start_step is not above it."""
     import yaml
 
     stages = [
@@ -248,12 +249,13 @@ def as_yaml(found: Plan, gpu: GpuPlan) -> str:
 
 
 def _shares(lengths: list[int] | None, num_gpus: int) -> Sequence[list[int] | None]:
-    """Of one GPU, for each of its workers: several where cores would be idle."""
+    """The lengths of one GPU, divided among its workers: several workers where cores would be
+    idle."""
     if lengths is None:
         return [None]
     cores = os.cpu_count() or 1
     count = 1 if num_gpus and num_gpus % cores == 0 else min(cores, len(lengths))
-    # By turns: every share has short and long lengths.
+    # Dealt out in turn, so that every share has short and long lengths.
     return [lengths[first::count] for first in range(count)]
 
 

@@ -13,7 +13,7 @@ from vramcast.units import format_bytes
 
 # From this gain in throughput on, twice the batch would be worth having.
 WORTH_IT = 1.05
-# One more than the law can have terms, to tell whether they are right.
+# One more than the law has terms, to see whether it is right.
 MIN_RUNS_FOR_LAW = 4
 WHERE = "The worker's answer"
 SPLIT = "every length gets the same number of tokens, in whole steps"
@@ -31,7 +31,7 @@ def make_stage(
     tokens_per_step: int | None,
     tokens: int,
 ) -> Stage:
-    """From what the worker found at one length."""
+    """A stage of the plan, from the worker's answer for one length."""
     if found["batch_size"] is None:
         return _stage_that_does_not_fit(found, capacity_bytes, limit_bytes)
     seq_len, batch, passes = found["seq_len"], found["batch_size"], found["accumulation_steps"]
@@ -71,8 +71,8 @@ def make_stage(
 
 
 def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
-    """With their steps: after the n-th of N, at least n/N of the tokens are done and less than a
-    step more."""
+    """The stages with their numbers of steps: after the n-th of N stages, at least n/N of the
+    tokens are done, and less than one step more."""
     done, step, result = 0, 0, []
     for number, stage in enumerate(stages, 1):
         assert stage.tokens_per_step is not None
@@ -86,7 +86,8 @@ def in_sequence(stages: Sequence[Stage], tokens: int) -> list[Stage]:
 
 
 def totals(stages: Sequence[Stage]) -> dict[str, Any]:
-    """None where a stage does not fit, hours also where one has no predicted time."""
+    """Sums over the stages. None where a stage does not fit; hours are None also where a stage has
+    no predicted time."""
     found: dict[str, Any] = {}
     for name in ("steps", "tokens", "hours"):
         values = [getattr(stage, name) for stage in stages]
@@ -105,7 +106,7 @@ def _hours(stages: Sequence[Stage], step_seconds: Sequence[float]) -> list[float
 def _bounds(
     plain: BatchSizePoint, seconds: float | None
 ) -> tuple[float, float] | tuple[None, None]:
-    """The range of a step, as wide as that of one pass."""
+    """The range of a step's seconds, relatively as wide as that of one pass."""
     low, middle, high = plain.step_seconds_low, plain.step_seconds, plain.step_seconds_high
     if not seconds or not middle or low is None or high is None:
         return None, None
@@ -113,8 +114,8 @@ def _bounds(
 
 
 def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: int) -> float | None:
-    """`accumulating` has two passes and one update: what it takes longer than `plain` is the time
-    of every further pass."""
+    """The seconds of a step of several passes. `accumulating` has two passes and one update: every
+    further pass takes as long as its second."""
     if passes == 1:
         return plain.step_seconds
     if plain.step_seconds is None or accumulating.step_seconds is None:
@@ -124,7 +125,8 @@ def step_seconds(plain: BatchSizePoint, accumulating: BatchSizePoint, passes: in
 
 
 def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) -> float | None:
-    """Samples a second of twice the batch, over those of this one, by a line through two times."""
+    """How many times more samples a second twice the batch would give, by a line through two
+    predicted times."""
     size, seconds = point.batch_size, point.step_seconds
     timed = {
         p.batch_size - size: p.step_seconds
@@ -139,25 +141,25 @@ def gain_of_doubling(point: BatchSizePoint, points: Sequence[BatchSizePoint]) ->
 
 
 def reserved_law(found: Sequence[Mapping[str, Any]]) -> MemoryFit | None:
-    """Fitted to every size that was simulated."""
+    """A law fitted to every size that was simulated."""
     runs = [
         Point(
             name=f"batch {point['batch_size']}, length {stage['seq_len']}",
             knobs={"batch_size": point["batch_size"], "seq_len": stage["seq_len"]},
-            # The law is of what is reserved.
+            # The law is fitted to reserved memory.
             allocated_bytes=point["peak_reserved_bytes"],
             reserved_bytes=point["peak_reserved_bytes"],
         )
         for stage in found
         for point in stage["points"]
-        # Where the allocator empties its cache, it reserved all there is.
+        # Where the allocator empties its cache, it had reserved all the memory there is.
         if not (point["fits"] and point["num_alloc_retries"])
     ]
     return fit(runs)[0] if len(runs) >= MIN_RUNS_FOR_LAW else None
 
 
 def what_binds(point: BatchSizePoint, limited_by_memory: bool, gain: float | None) -> str | None:
-    """Memory counts where a larger batch would be faster."""
+    """What limits the speed. Memory does where a larger batch would be faster."""
     if limited_by_memory and (gain is None or gain >= WORTH_IT):
         return "memory"
     return point.bound_by or None

@@ -11,7 +11,7 @@ from vramcast.records.plan import GpuPlan, Stage
 from vramcast.units import parse_duration
 from vramcast.workload.world import MAX_WORLD_SIZE, world_request
 
-KNOB = "parallel"  # of the models of the zoo, and of any workload that has it
+KNOB = "parallel"  # a knob of the zoo's models, and of any other workload that has it
 MOST_CASES = 64
 
 
@@ -25,7 +25,7 @@ class Case(NamedTuple):
         return {"gpu": self.gpu, **world_request(started, own, None, None)}
 
     def share(self, training: Training) -> Training:
-        """Of one GPU."""
+        """The part of the training that one of the GPUs does."""
         tokens = training.tokens and -(-training.tokens // self.world_size)
         return replace(training, tokens=tokens, num_gpus=self.world_size)
 
@@ -35,7 +35,7 @@ def read_cases(
     world_sizes: str | Sequence[int] | None,
     strategies: str | Sequence[str] | None,
 ) -> list[Case]:
-    """One GPU alone has nothing to spread."""
+    """The combinations of GPU, number of GPUs and strategy. A single GPU has no strategy."""
     sizes = _sizes(world_sizes) if world_sizes is not None else [1]
     ways = _ways(strategies) if strategies is not None else [""]
     if strategies is not None and max(sizes) == 1:
@@ -79,7 +79,7 @@ def _ways(given: str | Sequence[str]) -> list[str]:
 
 
 def read_deadline(given: str | float | None) -> float | None:
-    """In hours; a plain number is seconds."""
+    """The deadline in hours. A plain number is in seconds."""
     if given is None:
         return None
     seconds = parse_duration(given) if isinstance(given, str) else float(given)
@@ -89,7 +89,8 @@ def read_deadline(given: str | float | None) -> float | None:
 
 
 def together(plan: GpuPlan, case: Case) -> GpuPlan:
-    """From the plan of one GPU that of all: they take as long, and do so much more."""
+    """The plan of all GPUs from that of one: they take the same time, and process that many times
+    more tokens."""
     count = case.world_size
     total, hours = plan.total_tokens, plan.total_hours
     return replace(
@@ -110,7 +111,8 @@ def _together(stage: Stage, count: int) -> Stage:
 
 
 def with_efficiency(plans: Sequence[GpuPlan]) -> list[GpuPlan]:
-    """Tokens a second of each GPU, against that of the fewest on which it fits."""
+    """The plans with their efficiency: tokens per GPU-hour, relative to the fewest GPUs on which it
+    fits."""
     found = []
     for plan in plans:
         like = [one for one in plans if one.gpu == plan.gpu and one.gpu_hours]

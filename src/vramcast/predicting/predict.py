@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from vramcast.records.prediction import BatchSizeCurve, Prediction
 
 DEFAULT_TIMEOUT_SECONDS = 300.0
-ANSWERS = "vramcast.records.prediction"  # imported while another process simulates
+ANSWERS = "vramcast.records.prediction"  # this module is imported while another process simulates
 OUTPUT_FOLLOWS = "What the program prints (its numbers are not real: nothing is computed):"
 ATTENTION_KERNELS = {"flash", "efficient", "cudnn", "math"}
 MAX_BATCH_SIZES = 10_000
@@ -81,7 +81,7 @@ def predict(
         check_free(folder, force=force)
         request |= {"trace": str(folder), "force": force}
     answer = simulated(request, timeout, progress)
-    from vramcast.records.prediction import Prediction  # imported meanwhile
+    from vramcast.records.prediction import Prediction  # already imported, in `simulated`
 
     found = Prediction.from_dict(answer)
     if most_bytes is None:
@@ -97,9 +97,9 @@ def full_request(
     memory: str | int | None = None,
     allocator: str | None = None,
 ) -> dict[str, Any]:
-    """As `predict` asks where it is given nothing else."""
+    """The request of `predict` with default options."""
     request = make_request(workload, knobs, gpu, memory, allocator)
-    # A program would run twice from its beginning.
+    # Not for launch lines: the program would have to run a second time.
     return {**request, "compiles": True, "compares_eager": "line" not in request}
 
 
@@ -134,7 +134,7 @@ def predict_batch_sizes(
 
 
 def read_batch_sizes(given: str | Sequence[int]) -> list[int]:
-    """From 1-64, 1-64:4 (every fourth), 8,16,32, or whole numbers."""
+    """Batch sizes from 1-64, 1-64:4 (every fourth), 8,16,32, or whole numbers."""
     ranges = _ranges(given) if isinstance(given, str) else []
     # The len() of a range fails where it is very large.
     count = sum((r.stop - r.start) // r.step for r in ranges) if ranges else len(given)
@@ -226,7 +226,7 @@ def links_request(
 
 
 def stop_rule(request: dict[str, Any], steps: int | None, whole: bool) -> dict[str, Any]:
-    """How much of a program is run."""
+    """How much of a program is run, for the request."""
     if steps is None and not whole:
         return {}
     if "line" not in request:
@@ -253,7 +253,7 @@ def simulated(
     def tell(tried: Any) -> None:
         progress(Progress(name, detail=f"batch_size={tried['batch_size']}"))
 
-    # A search runs the program many times.
+    # A search runs the program many times, so its output is not shown.
     if "line" not in request or request.keys() & {"search", "batch_sizes"}:
         return simulate(request, timeout, tell, meanwhile=meanwhile)
     progress(Progress(name, line=OUTPUT_FOLLOWS))

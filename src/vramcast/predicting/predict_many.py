@@ -36,7 +36,7 @@ VARY_ADVICE = "For example --vary batch_size=8,16 --vary checkpointing=true,fals
 
 
 class Sort(StrEnum):
-    GIVEN = "given"  # as it was asked for
+    GIVEN = "given"  # in the order given
     MEMORY = "memory"
     TIME = "time"
     COST = "cost"
@@ -101,7 +101,7 @@ def predict_many(
         for chosen in combinations
     ]
     if "line" not in requests[0] and steps is not None and train_steps is None:
-        # A function is not stopped: its steps are those of the training.
+        # A function needs no rule when to stop, so `steps` is the length of the training.
         steps, train_steps = None, steps
     requests = [
         {
@@ -136,7 +136,8 @@ def predict_many(
 
 @contextlib.contextmanager
 def _locked(folder: Path | None, *, force: bool) -> Iterator[None]:
-    """A folder of an earlier call is gone on with; with `force` its answers are forgotten."""
+    """Locks the folder. An earlier call's answers there are used again; with `force` they are
+    removed."""
     if folder is None:
         yield
         return
@@ -182,7 +183,7 @@ def _table(
 def _varied(
     vary: Mapping[str, Sequence[Any]] | Sequence[str], batch_sizes: str | Sequence[int] | None
 ) -> dict[str, list[Any]]:
-    """From {knob: values}, or from texts such as width=256,512."""
+    """The values of each knob, from {knob: values}, or from texts such as width=256,512."""
     if isinstance(vary, Mapping):
         pairs: Iterable[tuple[str, list[Any]]] = [(k, list(values)) for k, values in vary.items()]
     else:
@@ -226,9 +227,9 @@ def _predictions(
     where: Where,
     progress: Report,
 ) -> list[dict[str | None, Prediction | VramcastError]]:
-    """For every request, by GPU."""
+    """The predictions of every request, by GPU."""
     found: list[dict[str | None, Prediction | VramcastError]] = [{} for _ in requests]
-    # GPUs for which a step does the same are asked about together, with one simulation.
+    # GPUs on which a step does the same share one simulation.
     groups: dict[object, list[str | None]] = {}
     for name in gpus:
         one = find_gpu(name)
@@ -247,7 +248,7 @@ def _predictions(
                 continue
             got = {None if name == "" else name: one for name, one in answer["predictions"].items()}
             found[place] |= {name: Prediction.from_dict(one) for name, one in got.items()}
-            # The program asked which GPU it is on: then each has a simulation of its own.
+            # If the program asked which GPU it is on, each GPU needs a simulation of its own.
             alone += [(place, [name]) for name in group if name not in got]
         asked = alone
     named: Sequence[str | None] = gpus or [None]
@@ -266,7 +267,7 @@ def _case(
     samples, tokens = per_step(found.knobs)
     whole: dict[str, Any] = {}
     for bound in ("", "_low", "_high"):
-        # What does not fit is not trained.
+        # A step that does not fit cannot be trained.
         seconds = getattr(found, f"step_seconds{bound}") if found.fits else None
         hours = whole[f"hours{bound}"] = training.hours(seconds, tokens)
         whole[f"cost{bound}"] = training.cost(gpu, hours)
@@ -305,7 +306,7 @@ def _compared(case: PredictedCase, first: PredictedCase) -> PredictedCase:
 
 
 def _sorted(cases: list[PredictedCase], order: Sort) -> list[PredictedCase]:
-    """Those without the number come last."""
+    """The cases in order. Those without the number come last."""
 
     def key(case: PredictedCase) -> tuple[float, bool]:
         value = getattr(case, SORTED_BY[order])

@@ -17,7 +17,7 @@ from vramcast.records.sensitivity import KnobEffect, Sensitivity
 from vramcast.simulate.many import try_cases
 from vramcast.workload import Workload, joined
 
-# They decide what is computed, not how much of it.
+# These do not change the sizes of tensors.
 NOT_SIZES = ("seed", "num_workers", "log_every")
 SEQ_LEN_STEP = 256
 MOST_KNOBS = 24
@@ -66,7 +66,7 @@ def sensitivity(
     sizes = _sizes(base)
     others = {name: _more(name, value) for name, value in sizes.items()}
     found = dict(zip(sizes, predicted([{name: others[name]} for name in sizes]), strict=True))
-    # Many sizes must be multiples of others: twice is one more often.
+    # Many sizes must be multiples of others. Twice the size often is one.
     again = [
         name
         for name, one in found.items()

@@ -54,7 +54,7 @@ def _start(minutes: float, progress: Report) -> None:
             f"--minutes is more than 0 and at most {MAX_MINUTES}, not {minutes}.",
             "For example --minutes 30.",
         )
-    compile_device(progress)  # the server loads it
+    compile_device(progress)  # the server needs it
     link = kept.connect_or_start(SHARED, ENVIRONMENT, minutes * 60)
     if link is None:
         raise EnvironmentProblem(
@@ -63,7 +63,7 @@ def _start(minutes: float, progress: Report) -> None:
             "remove what is there, or set XDG_RUNTIME_DIR.",
         )
     with link:
-        # It answers once it has imported torch, or ends if it cannot.
+        # The server answers when it has imported torch, or ends if it cannot.
         link.settimeout(kept.STOP_SECONDS)
         try:
             link.send(kept.STATUS)
@@ -77,7 +77,7 @@ def _start(minutes: float, progress: Report) -> None:
 
 
 def describe(one: dict[str, Any], *, has_ended: bool = False) -> str:
-    """A line for people."""
+    """A line about the server for people."""
     if not one["is_ready"]:
         return "A server that still imports torch" + (" was stopped." if has_ended else ".")
     age = (time.time() - one["started"]) / 60

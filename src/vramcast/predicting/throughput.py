@@ -8,11 +8,11 @@ from dataclasses import replace
 from vramcast.records.prediction import Attempt, Choice, Speed
 from vramcast.units import format_seconds
 
-KNEE = 0.95  # of the most samples a second
+KNEE = 0.95  # this fraction of the most samples a second
 
 
 def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> tuple[list[Speed], list[str]]:
-    """(every size that fits and whose time is known, smallest first; notes on the times)."""
+    """Every size that fits and has a known time, smallest first, and notes on the times."""
     usable = [
         a
         for a in attempts
@@ -35,7 +35,8 @@ def speeds_of(attempts: Sequence[Attempt], largest: int | None) -> tuple[list[Sp
 
 
 def _correction(measured: Mapping[int, Attempt], predicted: Mapping[int, Attempt]) -> float:
-    """How much longer sizes took than predicted; else a measured one would look slow or fast."""
+    """How many times longer than predicted the measured sizes took. Predicted times are scaled by
+    it; else a measured size would look slow or fast beside them."""
     ratios = [
         (a.step_seconds or 0) / (predicted[size].step_seconds or 1)
         for size, a in measured.items()
@@ -61,7 +62,8 @@ def _speed(attempt: Attempt, source: str, predicted: Attempt, factor: float = 1.
 
 
 def comparable(speeds: Sequence[Speed]) -> list[Speed]:
-    """Without sizes whose time leaves out what emptying the cache costs."""
+    """The speeds without predicted ones where the allocator empties its cache: their time leaves
+    out what that costs."""
     return [speed for speed in speeds if speed.source == "measured" or not speed.empties_cache]
 
 
@@ -75,8 +77,8 @@ def fastest(speeds: Sequence[Speed]) -> Choice | None:
 
 
 def knee(speeds: Sequence[Speed], step: int = 1) -> Choice | None:
-    """The smallest multiple of `step` that is fast enough. Times between two sizes that were timed
-    are taken as a straight line."""
+    """The smallest multiple of `step` that is fast enough. Times between two timed sizes are
+    interpolated."""
     usable = comparable(speeds)
     if len(usable) < 2:
         return None

@@ -16,13 +16,13 @@ from vramcast.records.store import read_toml
 MAX_PRICE = 1e6
 PRICE_ADVICE = "For example --price h200=3.5, the price of one GPU for an hour."
 FILE_ADVICE = "Write a line for each GPU, such as h200 = 3.5: the price of one for an hour."
-# Micro-batches of a step, under the names that workloads have for them.
+# Usual names of the knob for the number of micro-batches in a step.
 ACCUMULATION = ("accumulation", "accumulation_steps", "gradient_accumulation_steps")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How long it is, and the price of an hour by GPU."""
+    """The length of a training, and the price of an hour by GPU."""
 
     tokens: int | None = None  # samples, where the workload has no knob seq_len
     steps: int | None = None
@@ -75,7 +75,7 @@ def read_training(
 def read_prices(
     price: Mapping[str, float] | Sequence[str] = (), prices: str | os.PathLike[str] | None = None
 ) -> dict[str, float]:
-    """Of one hour, by GPU. What is given one by one replaces what the file has."""
+    """The price of one hour by GPU. Prices given one by one replace those of the file."""
     found: dict[str, float] = {}
     if prices is not None:
         found = _by_name(_of_file(Path(prices)).items(), f"{os.fspath(prices)}: ", FILE_ADVICE)
@@ -108,7 +108,7 @@ def _by_name(pairs: Iterable[tuple[str, Any]], where: str, advice: str) -> dict[
         except UsageError as problem:
             raise UsageError(f"{where}{problem.message}.", problem.advice) from None
         is_number = isinstance(price, int | float) and not isinstance(price, bool)
-        # Also refuses NaN, which compares false with everything.
+        # This also refuses NaN, with which every comparison is false.
         if not is_number or not math.isfinite(price) or not 0 <= price <= MAX_PRICE:
             raise UsageError(
                 f"{where}the price of {name} is {shortened(price)}, not a number from 0 to 1e6.",
@@ -121,7 +121,7 @@ def _by_name(pairs: Iterable[tuple[str, Any]], where: str, advice: str) -> dict[
 
 
 def per_step(knobs: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """Samples and tokens of a step; tokens are samples where there is no knob seq_len."""
+    """Samples and tokens of a step. Without a knob seq_len, tokens are samples."""
     samples = knobs.get("batch_size")
     if type(samples) is not int:
         return None, None

@@ -33,7 +33,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
 @contextmanager
 def after_import(names: Iterable[str], call: Callable[[str], None]) -> Iterator[None]:
-    """For modules that are imported already, `call` is called at once."""
+    """In this block, `call` is called with a module's name after it was imported; at once for
+    modules that already are."""
     names = list(dict.fromkeys(names))
     finder = _AfterImport([name for name in names if name not in sys.modules], call)
     for name in names:

@@ -1,7 +1,7 @@
-"""A program that starts another one, as launchers do: what it starts is run in its place, here.
+"""Programs that start another one, as launchers do: the other program is run here, in their place.
 
 So `axolotl train` leads to the training program, with the arguments and the environment that it
-gives it.
+would have got.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from vramcast.workload.launchers import read_line
 
 LAUNCHER = re.compile(r"python[\d.]*t?|torchrun|accelerate(-launch)?|deepspeed|.*\.py")
 SHELL_OPERATORS = frozenset("|&;<>$`")
-# Modules of Python that are tools and not training.
+# Modules for `python -m` that are tools and do not train.
 TOOLS = ("pip", "venv", "ensurepip")
 SPAWN = "torch.multiprocessing.spawn"
-# What talks to the process that started it must run beside it.
+# A process that talks to its parent must run beside it.
 TALKING = tuple(f"multiprocessing.{name}" for name in ("queues", "connection", "synchronize"))
-# How another program that this one starts is run.
+# Returns the program as it is to be run when this one starts it.
 Check = Callable[[Program], Program]
 
 
@@ -44,7 +44,7 @@ class _Launches:
         self._has_child_trained = False
 
     def understood(self, words: Sequence[str], environment: Mapping[str, str]) -> Program | None:
-        """What this line starts, if that may be the training."""
+        """The program that this line starts, if it may be the training. None otherwise."""
         if (
             not self._may_train()
             or not words
@@ -87,26 +87,27 @@ class _Launches:
         return 0
 
     def _may_train(self) -> bool:
-        """Whether what is started here and now may be the training."""
+        """Whether a process started now, in this thread, may be the training."""
         is_main = threading.current_thread() is threading.main_thread()
         return os.getpid() == self._pid and is_main and not self._watcher.num_steps
 
     def child(self, process: Any) -> bool:
-        """Runs what this process would run; false where it must be started."""
+        """Runs a multiprocessing process's function here. False where it must be started as a
+        process."""
         method = process._start_method or multiprocessing.get_start_method()
         given = [*process._args, *process._kwargs.values()]
         if process.daemon or method == "fork" or not (self._may_train() or self._has_child_trained):
             return False
         if any(base.__module__ in TALKING for one in given for base in type(one).__mro__):
             return False
-        if not self._has_child_trained:  # else it is another one of the same training
+        if not self._has_child_trained:  # otherwise it is another process of the same training
             with contextlib.suppress(SystemExit):
                 process.run()
         self._has_child_trained = self._watcher.num_backwards > 0
         return True
 
     def spawned(self, function: Callable[..., Any], arguments: Any, num_processes: int) -> None:
-        """One process after the other, until one has trained."""
+        """Calls the function for one process after the other, until one has trained."""
         num_backwards = self._watcher.num_backwards
         self._check(Program("", world_size=num_processes))
         first = int(os.environ.get("LOCAL_RANK", "0"))
@@ -147,7 +148,7 @@ def _popen(launches: _Launches) -> Wrap:
     def wrap(init: Callable[..., Any]) -> Callable[..., Any]:
         def __init__(self: Any, args: Any, *more: Any, **options: Any) -> None:
             environment = options.get("env") or os.environ
-            # what a program starts as a tool has its output read, or other pipes
+            # a program that is started as a tool has its output read, or has other pipes
             is_tool = more or any(
                 options.get(name) for name in ("stdin", "stdout", "pass_fds", "executable")
             )

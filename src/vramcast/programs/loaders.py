@@ -1,8 +1,8 @@
 """Ends data loaders early, so that a program goes on to its evaluation and its saving.
 
-One that training reads from ends when enough steps were seen; one of an evaluation after a few
-batches, once memory no longer grows. A program that evaluates or saves only after its last epoch
-goes through the epochs left with no batches.
+A training loader ends when enough steps were seen, and an evaluation's after a few batches, once
+memory no longer grows. A program that evaluates or saves only after its last epoch goes through the
+remaining epochs without batches.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from torch.utils.data import Dataset, IterableDataset
 from vramcast.programs.watching import Watcher, replaced
 from vramcast.units import format_bytes
 
-# The most is for evaluations that keep their outputs on the GPU until their end.
+# The maximum is for evaluations that keep their outputs on the GPU until the end.
 FEWEST_BATCHES, MOST_BATCHES = 3, 128
-# Batches that are made ready, by as many workers: making more takes long. After the fewest they are
-# made when asked for, as most programs read no more.
+# How many batches are prepared ahead, and by how many workers: more would take long. After the
+# fewest they are made when asked for, as most programs read no more.
 MOST_AHEAD = 2
 BY_WORKERS, ITERABLE = loading._MultiProcessingDataLoaderIter, loading._DatasetKind.Iterable
 ASK_WORKER = BY_WORKERS._try_put_index
-# Programs fail where a stream without a length ends.
+# Programs fail if a stream without a length ends too early.
 MOST_BATCHES_OF_STREAM = 256
-# A program that reads until it has had enough batches would never end.
+# A program that starts loaders until it has enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
-# Of a data loader read to its end after enough was seen: epochs gone through with no batches, by
-# whether it was read to train.
+# Attribute of a data loader that was read to its end after enough was seen. It holds the number of
+# empty epochs at that time, separately for training and evaluation.
 ENDED = "vramcast_ended"
 
 
 @dataclass
 class _Reading:
-    """Since a loader was begun."""
+    """The state of the watcher when this loader's iteration began, and what was read since."""
 
-    # Gives None where there is none. Not the loader itself, which may keep its iterator: in such a
-    # circle the queues to its workers end first, and it waits for the workers.
+    # Returns the loader or None. It is a weak reference, because a loader may keep its iterator. In
+    # such a reference cycle the queues to its workers would be closed first, and it would wait for
+    # the workers.
     loader: Callable[[], Any]
     is_of_stream: bool
     num_backwards: int
     num_training_forwards: int
     num_evaluation_forwards: int
     num_batches: int = 0
-    # of the GPU, when each batch was asked for
+    # GPU memory when the last batch was asked for
     last_bytes: int = 0
     has_ended: bool = False
 
@@ -128,8 +129,8 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
 
 def _is_of_epoch_left(watcher: Watcher, loader: Any) -> bool:
-    """Whoever evaluates again before another epoch, such as with averaged weights, is still at the
-    first evaluation."""
+    """Whether this loader belongs to a later epoch, which runs without batches. A second evaluation
+    before the next epoch, such as with averaged weights, still belongs to the first."""
     to_train = watcher.is_in_training_mode()
     num_before = getattr(loader, ENDED, {}).get(to_train)
     if num_before is None or not watcher.waits_for_the_end:
@@ -138,7 +139,8 @@ def _is_of_epoch_left(watcher: Watcher, loader: Any) -> bool:
 
 
 def end_workers(watcher: Watcher) -> None:
-    """Those that stay for the next epoch: as Python ends, it waits 5 s for each of them."""
+    """Ends workers that would wait for the next epoch: when Python ends, it waits 5 s for each of
+    them."""
     for iterator in [*watcher.data_iterators]:
         if hasattr(iterator, "_shutdown_workers"):
             iterator._shutdown_workers()
@@ -171,7 +173,8 @@ def _ends(watcher: Watcher, reading: _Reading) -> bool:
 
 
 def _have_no_more(loader: Any, num_batches: int) -> None:
-    """Programs fail where there are more samples than they read."""
+    """Makes the data set look as short as what was read: programs fail where there are more
+    samples."""
     samples = getattr(loader, "dataset", None)
     if not isinstance(samples, Dataset) or loader.batch_size is None:
         return
@@ -190,10 +193,11 @@ def _is_stream(loader: Any) -> bool:
 
 
 def _note_few_samples(watcher: Watcher, loader: Any) -> None:
-    """A search over batch sizes would else find that memory does not grow."""
+    """Notes that a loader has fewer samples than its batch size. Otherwise a search over batch
+    sizes would find that memory does not grow."""
     try:
         num_samples, batch_size = len(loader.dataset), loader.batch_size
-    except (TypeError, AttributeError, NotImplementedError):  # of a stream
+    except (TypeError, AttributeError, NotImplementedError):  # it is a stream
         return
     if batch_size is not None and num_samples < batch_size:
         watcher.notes.add(

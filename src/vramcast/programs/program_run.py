@@ -1,6 +1,6 @@
 """One run of a program in a process of its own, until enough of it was seen.
 
-The simulation and the probe each say on which device, what becomes of what was seen, and how the
+The simulation and the probe each define the device, what to do with the observations, and how the
 process ends.
 """
 
@@ -35,16 +35,16 @@ from vramcast.workload.tracebacks import MAYBE_A_FAULT, exception_line
 if TYPE_CHECKING:  # they import torch, which the simulated device must precede
     from vramcast.programs.watching import Memory, Watcher
 
-# For what a program still does after enough was seen.
+# How long a program may go on after enough was seen.
 EXIT_SECONDS = 10.0
 FAILED_AFTER_ENOUGH = (
     "the program failed after its training was ended early ({error}): what came after that was "
     "not seen; --whole runs it to its own end"
 )
-# Not raised by the functions of torch.
+# Errors that torch's functions do not raise.
 OWN_ERRORS = (OSError, KeyError, ImportError, UnicodeError)
 OWN_FOLDER = str(Path(__file__).resolve().parents[1])
-# Set where a program runs under vramcast: callbacks of vramcast then do nothing.
+# Set while a program runs under vramcast, so that vramcast's own callbacks do nothing.
 INSIDE = "VRAMCAST_INSIDE"
 # Packages whose errors come from the network.
 DOWNLOADING = ("aiohttp", "httpx", "huggingface_hub", "requests", "urllib", "urllib3")
@@ -76,36 +76,36 @@ class ProgramRun(ABC):
 
     @abstractmethod
     def around(self) -> AbstractContextManager[Memory]:
-        """Everything of the program runs inside, on a device with this memory."""
+        """The whole program runs in this block, on a device with the memory that it yields."""
 
     @abstractmethod
     def begin(self, phase: PhaseName) -> None:
-        """A phase begins; a training step begins a phase."""
+        """Called when a phase begins. Every training step begins one."""
 
     def evaluate(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Runs a forward pass of an evaluation."""
         return call(*arguments, **options)
 
     def end_step(self) -> None:  # noqa: B027  a simulation does nothing then
-        """A training step has ended."""
+        """Called when a training step has ended."""
 
     @abstractmethod
     def has_used_gpu(self) -> bool: ...
 
     @abstractmethod
     def describe(self, remarks: list[str]) -> None:
-        """Keeps what was seen until now, before anything of it is undone."""
+        """Keeps what was seen so far, before any of it is undone."""
 
     @abstractmethod
     def deliver(self) -> NoReturn:
-        """Gives what was kept, and ends the process."""
+        """Delivers what was kept, and ends the process."""
 
     @abstractmethod
     def launched(self, program: Program) -> Program:
-        """How another program is run that this one starts."""
+        """The other program that this one starts, changed as it is to be run."""
 
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
-        """The program ended before enough was seen."""
+        """Raises a WorkloadError: the program ended before enough was seen."""
         shown = f"\n{user_traceback(error)}" if error is not None else ""
         raise WorkloadError(f"{what}{shown}".rstrip(), advice)
 
@@ -170,14 +170,14 @@ class ProgramRun(ABC):
         remarks = [*unseen(self.watcher), self._failure, self._saved.note(), *notes]
         self.describe([*filter(None, remarks)])
         self._is_seen = True
-        # A program whose threads do not end is ended.
+        # Ends a program whose threads do not end.
         ending = threading.Timer(EXIT_SECONDS, self._deliver_at_once)
         ending.daemon = True
         ending.start()
 
     def _stop(self) -> None:
         if self._is_seen:
-            # It has caught what was to end it.
+            # The program has caught `Enough`, which should have ended it.
             self._deliver_at_once()
         self._see()
 
@@ -208,7 +208,8 @@ class ProgramRun(ABC):
             os._exit = leave
 
     def _check_exit(self, code: Any) -> None:
-        """A program that ends itself after it has trained has done what it does."""
+        """Handles the exit code. It is no failure if the program ends itself after it has
+        trained."""
         if code in (None, 0) or self._is_seen:
             return
         shown = f"exit code {code}" if isinstance(code, int) else f"the message: {code}"
@@ -226,7 +227,8 @@ class ProgramRun(ABC):
         is_short = type(error).__name__ == "OutOfMemoryError"
         if self.watcher.is_enough and self.watcher.is_winding_down and not is_short:
             if self.watcher.num_empty_loaders or isinstance(error, StopIteration):
-                return  # it cannot do without batches; what was not seen is said
+                # it fails only because it got no batches; the answer lists what was not seen
+                return
             self._failure = FAILED_AFTER_ENOUGH.format(error=exception_line(error)[:200])
             return
         self.failed(f"The program failed {how_far(self.watcher)}.", advice_for(error), error)
@@ -272,7 +274,7 @@ def unseen(watcher: Watcher) -> list[str]:
 
 
 def counts(watcher: Watcher) -> dict[PhaseName, int]:
-    """How often each phase did what it does."""
+    """How many steps, forward passes or saves there were in each phase."""
     return {
         PhaseName.TRAIN: watcher.num_steps,
         PhaseName.EVALUATE: watcher.num_evaluation_forwards,
@@ -296,8 +298,8 @@ def advice_for(error: BaseException) -> str:
 
 
 def _own_place(error: BaseException) -> str:
-    """Where the program or a library of it raised the error; empty where torch may have, or the
-    simulated GPU."""
+    """Where the program or a library of it raised the error. Empty where torch or the simulated GPU
+    may have raised it."""
     last = error.__traceback__
     if last is None or isinstance(error, OSError) and "nvidia" in str(error):
         return ""
@@ -318,14 +320,14 @@ def _own_place(error: BaseException) -> str:
 
 
 def _would_fail_on_a_gpu(error: BaseException) -> bool:
-    """There is no such file, or a module lacks a name."""
+    """Whether the error would also happen on a GPU: a file is missing, or a module lacks a name."""
     module = getattr(error, "obj", None)
     lacks_name = isinstance(module, ModuleType) and not module.__name__.startswith("torch")
     return lacks_name or getattr(error, "filename", None) is not None
 
 
 def _wanted_address(error: BaseException) -> str:
-    """From where the program wanted to download, if that is why it failed."""
+    """The address that the program wanted to download from, if that is why it failed."""
     chain = [error]
     while following := chain[-1].__cause__ or chain[-1].__context__:
         if following in chain:
@@ -343,7 +345,7 @@ def _wanted_address(error: BaseException) -> str:
 
 
 def _run_exit_functions() -> None:
-    """What the program wanted to do at its end, such as removing temporary folders."""
+    """Runs what the program registered for its end, such as removing temporary folders."""
     with contextlib.suppress(BaseException):
         gc.collect()
         atexit._run_exitfuncs()

@@ -24,7 +24,7 @@ def run_as_main(program: Program) -> None:
     code = _compiled(program.target)
     main = ModuleType("__main__")
     main.__dict__.update(__file__=program.target, __builtins__=builtins, __cached__=None)
-    # pickle, dataclasses and multiprocessing look their module up
+    # pickle, dataclasses and multiprocessing look up this module
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
 
@@ -62,7 +62,7 @@ def _check_module(name: str) -> None:
 
 
 def use_stdin(path: str | None) -> None:
-    """The program reads what the command's own stdin has; a terminal is not asked."""
+    """Gives the program the command's own stdin, or nothing: a terminal is not read."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path or os.devnull, os.O_RDONLY)
         os.dup2(descriptor, 0)

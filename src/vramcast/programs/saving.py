@@ -1,8 +1,8 @@
-"""Weights that a program saves are not written where it says, and can be loaded again by it.
+"""Weights that a program saves go to a scratch folder, from which it can load them again.
 
-A checkpoint would be gigabytes of nothing, and might replace a real one. Files of torch.save and
-safetensors go into a scratch folder, removed at the end. So is a folder that it makes for weights:
-a later training would take it for a checkpoint.
+A checkpoint would be gigabytes of zeros, and might replace a real one. Files of torch.save and
+safetensors go into a scratch folder, which is removed at the end. Folders that the program makes
+for weights are removed too: a later training would take them for checkpoints.
 """
 
 import contextlib
@@ -26,10 +26,10 @@ from vramcast.programs.scratch import put_back, set_aside
 from vramcast.programs.watching import Watcher, Wrap, replaced
 from vramcast.workload.tracebacks import shown_path
 
-# The beginning of a name that stands for a file in the scratch folder.
+# A file with this text stands for the file in the scratch folder that it names.
 STUB = b"vramcast did not write these weights: "
 MOST_NAMED, SMALL_BYTES = 3, 1 << 20
-VALUES_BYTES = 64 << 10  # as of torch.save on the simulated GPU
+VALUES_BYTES = 64 << 10  # the same limit as for torch.save on the simulated GPU
 
 
 class Saved:
@@ -40,7 +40,7 @@ class Saved:
         self._kept: dict[str, Path] = {}
         self._stand_ins: set[str] = set()
         self._made_folders: set[str] = set()
-        # files that the program has opened for writing, and small weights that it was given
+        # files that the program has opened for writing, and small weights that it got as bytes
         self._written: set[str] = set()
         self._given: dict[bytes, int] = {}
         self.names: list[str] = []
@@ -50,7 +50,7 @@ class Saved:
         if os.path.isdir(real):
             raise IsADirectoryError(21, "Is a directory", str(path))
         if not os.path.lexists(real):
-            open(real, "xb").close()  # fails where the program's own would
+            open(real, "xb").close()  # fails where the program's own call would
             self._stand_ins.add(real)
         place = self._kept.setdefault(real, self._new_place())
         if real not in self.names:
@@ -70,12 +70,12 @@ class Saved:
             self.set_aside(path)
         self._written.add(path)
 
-    # Python asks for it at every event, of which there are many, and fails slowly where it is not
+    # Python looks up this attribute at each of many events, and a failing lookup is slow
     watch_opened.__cantrace__ = False  # type: ignore[attr-defined]
 
     def set_aside(self, path: Any) -> None:
         real = os.path.realpath(os.fspath(path))
-        if real not in self._written:  # what it wrote itself may go
+        if real not in self._written:  # a file that the program itself wrote may be lost
             set_aside(real, self._scratch)
 
     def _holds_weights(self, path: str) -> bool:
@@ -88,7 +88,7 @@ class Saved:
         return data
 
     def is_ours(self, path: str) -> bool:
-        """Whether the program has written weights there that it was given."""
+        """Whether the program has written weights there that it got as bytes."""
         with contextlib.suppress(OSError), open(path, "rb") as file:
             data = file.read(len(STUB))
             if data == STUB or os.path.getsize(path) not in self._given.values():
@@ -109,7 +109,7 @@ class Saved:
         return self._scratch / f"{len(list(self._scratch.iterdir()))}-{len(self._kept)}"
 
     def found(self, file: Any) -> Any:
-        """What to read instead of this path or open file, which may be itself."""
+        """What to read instead of this path or open file. It may be the same."""
         if isinstance(file, str | os.PathLike):
             place = self._kept.get(os.path.realpath(os.fspath(file)))
             if place is not None:
@@ -133,7 +133,7 @@ class Saved:
         return place if place.is_file() else None
 
     def moved(self, source: Any, target: Any) -> None:
-        """The program renamed a file or a folder."""
+        """Follows the program's renaming of a file or folder."""
         old, new = (os.path.realpath(os.fspath(one)) for one in (source, target))
         for path in [*self._kept]:
             if path == old or path.startswith(old + os.sep):
@@ -152,7 +152,7 @@ class Saved:
             self._made_folders.add(os.path.realpath(os.fspath(path)))
 
     def owns(self, path: Any) -> bool:
-        """Whether an empty file of ours stands there."""
+        """Whether this path is an empty file that we made."""
         return os.path.realpath(os.fspath(path)) in self._stand_ins
 
     def remove_stand_ins(self) -> None:
@@ -200,7 +200,7 @@ def not_writing_weights(watcher: Watcher, scratch: Path) -> Iterator[Saved]:
 
 
 def _around(call: Callable[..., Any]) -> Wrap:
-    """Calls it with the original first."""
+    """Wraps a function: calls `call` with the original as its first argument."""
     return lambda original: functools.wraps(original)(functools.partial(call, original))
 
 
@@ -212,8 +212,8 @@ def _save(saved: Saved, watcher: Watcher) -> Wrap:
                 return
             place, stub = saved.place_for_stub()
             original(obj, place, *arguments, **options)
-            # A small thing, such as the state of a random generator, may be read as bytes. Data
-            # that was made ready is read by the next run, too.
+            # Before training, a program saves prepared data, which the next run will read. Later, a
+            # small object, such as the state of a random generator, may be read as bytes.
             if not watcher.num_backwards:
                 f.write(place.read_bytes())
                 place.unlink()
@@ -273,7 +273,8 @@ def _patch_safetensors(saved: Saved, watcher: Watcher) -> None:
 
 
 def replace_everywhere(original: Any, replacement: Any) -> None:
-    """Libraries that were imported before have their own names for it."""
+    """Replaces a function in all modules: libraries that were imported before have their own names
+    for it."""
     for module in [*sys.modules.values()]:
         names = getattr(module, "__dict__", {})
         for name in [name for name, value in [*names.items()] if value is original]:
@@ -281,8 +282,8 @@ def replace_everywhere(original: Any, replacement: Any) -> None:
 
 
 def _write_with_gaps(place: Path, tensors: dict[str, Any], metadata: Any) -> None:
-    """A safetensors file of the right size, with the values of small tensors: a program reads how
-    far it was."""
+    """Writes a safetensors file of the right size, but with the values of small tensors only: a
+    program may read from them how far it was."""
     header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     names = {dtype: name for name, dtype in sys.modules["safetensors.torch"]._TYPES.items()}
     end = 0

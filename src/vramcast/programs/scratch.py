@@ -1,4 +1,4 @@
-"""A temporary folder. Those of killed commands go with the next one."""
+"""A temporary folder. Folders that killed commands left are removed by the next one."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PREFIX = "vramcast-program-"
-# A file of the user's that the program opened for writing waits under this ending.
+# A user's file that the program opened for writing is kept under a name with this ending.
 SET_ASIDE = ".set-aside-by-vramcast"
 LIST = "set-aside"
-# A program's is watched.
+# The real function: os.rename is replaced while a program runs.
 _rename = os.rename
 
 
@@ -27,7 +27,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Of processes of this user that are gone."""
+    """Removes folders of this user's processes that have ended."""
     for folder in place.glob(f"{PREFIX}*-*"):
         with contextlib.suppress(OSError, ValueError):
             pid = int(folder.name.removeprefix(PREFIX).partition("-")[0])
@@ -45,7 +45,8 @@ def set_aside(path: str, folder: Path) -> None:
 
 
 def put_back(folder: Path, *, for_new: bool = True) -> None:
-    """Also for files that have come in their place, where these are to go."""
+    """Puts the files back under their names. With `for_new`, also where a new file has taken the
+    place, which is replaced."""
     with contextlib.suppress(OSError):
         for path in (folder / LIST).read_text().splitlines():
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """Asks trainers of libraries for one evaluation and one save, and then to stop.
 
-They do it through their own callbacks: Hugging Face's Trainer and all that is made of it (TRL,
-sentence-transformers), Lightning's, and ignite's engines.
+This works through their own callbacks: Hugging Face's Trainer and everything based on it (TRL,
+sentence-transformers), Lightning's Trainer, and ignite's engines.
 """
 
 import sys
@@ -59,7 +59,8 @@ def _lightning(watcher: Watcher, package: str) -> None:
 
 
 def _ignite(watcher: Watcher) -> None:
-    """An engine begins its data loader again until it has had as many batches as it expects."""
+    """Ends ignite's engines, which start their data loader again until they have had as many
+    batches as they expect."""
     module = sys.modules["ignite.engine.engine"]
     events = module.Events
     run = module.Engine.run

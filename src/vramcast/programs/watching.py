@@ -1,8 +1,8 @@
 """Watches a training program: its steps, its phases, and when enough of it was seen.
 
-The same holds on the simulated GPU and on a real one. An optimizer's step ends a training step; of
-several that take turns, the one that steps most often. Without an optimizer of torch, backward
-passes count.
+The rules are the same on the simulated GPU and on a real one. An optimizer's step ends a training
+step; where several take turns, the one that steps most often counts. Without an optimizer of torch,
+backward passes count.
 """
 
 import threading
@@ -18,16 +18,16 @@ from torch.optim import optimizer as optim
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
 
-# Memory is all taken after the second step; the third shows whether it grows.
+# All memory is allocated after the second step; the third shows whether it still grows.
 FEWEST_STEPS, MOST_STEPS = 3, 8
-# For optimizers that step less often, such as a GAN's second one.
+# To see optimizers that step less often, such as a GAN's second one.
 MOST_STEPS_FOR_ALL_OPTIMIZERS = 24
-# Without any optimizer step for so long, the backward passes are the steps.
+# After so many backward passes without an optimizer step, backward passes count as steps.
 MOST_BACKWARDS_WITHOUT_STEP = 64
 # Forward passes that may come before a data loader is asked again: the rest of a GAN's iteration,
 # batches that were read ahead.
 MOST_READ_AHEAD = 8
-# Forward passes of an evaluation or a sample after which memory no longer grows.
+# An evaluation or a sample is ended after so many forward passes in which memory did not grow.
 MOST_FORWARDS_ALIKE = 256
 ENDED_EVALUATION = (
     f"an evaluation was ended after {MOST_FORWARDS_ALIKE} forward passes in which memory did not "
@@ -36,7 +36,7 @@ ENDED_EVALUATION = (
 STEPS_DIFFER = (
     "training steps differ: {} to {} were held as backward passes began; others may hold more"
 )
-# Of the method that modules are called by: puts it around another one.
+# Attribute of our Module.__call__: the function that wraps another method in the same way.
 AROUND = "vramcast_around"
 
 
@@ -45,7 +45,7 @@ class Enough(BaseException):
 
 
 class Memory(Protocol):
-    """Of the GPU, in bytes."""
+    """The memory of the GPU, in bytes."""
 
     def allocated_bytes(self) -> int: ...
 
@@ -64,7 +64,7 @@ class Watcher:
     rule: StopRule
     # a training step begins a phase
     on_phase: Callable[[PhaseName], None]
-    # called when the program is to end: it says what was seen before anything is undone
+    # called when the program should end, to describe what was seen before any of it is undone
     on_enough: Callable[[], None] = lambda: None
     on_step: Callable[[], None] = lambda: None
     evaluate: Callable[..., Any] = lambda call, *arguments, **options: call(*arguments, **options)
@@ -75,15 +75,15 @@ class Watcher:
     num_evaluation_forwards: int = 0
     num_saves: int = 0
     is_enough: bool = False
-    # a data loader was ended early, or a trainer was asked to stop: the program may go on
+    # a data loader was ended early, or a trainer was asked to stop, so the program may go on
     is_winding_down: bool = False
-    # the batches that it trains with are a data loader's, which ends early
+    # the program trains with batches of a data loader, which can be ended early
     trains_from_loader: bool = False
-    # of the data loaders, the one begun last was ended early
+    # the data loader that was begun last was ended early
     has_ended_loader: bool = False
-    # a library's trainer ends itself after the epoch: none are left
+    # a library's trainer ends itself after this epoch, so no epochs are left
     ends_itself: bool = False
-    # begun again after that, with no batches: epochs that nothing is done in
+    # loaders that were begun after winding down, without batches: epochs in which nothing is done
     num_empty_loaders: int = 0
     has_started_others: bool = False  # processes, which are not watched
     num_empty_epochs: int = 0  # of training
@@ -91,19 +91,19 @@ class Watcher:
     trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)
     _read_ahead: int = 0
-    # of the evaluation
+    # of the current evaluation
     _num_alike: int = 0
     _most_bytes: int = 0
     _step_ended: bool = True
     _last: tuple[int, int] = (-1, -1)
     _is_settled: bool = False
-    # as the backward pass of each step began
+    # allocated when the backward pass of each step began
     _held_bytes: dict[int, int] = field(default_factory=dict)
     _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
 
-    # when each optimizer stepped last
+    # the number of backward passes when each optimizer last stepped
     _backwards_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
@@ -155,12 +155,12 @@ class Watcher:
         self._backwards_of[optimizer] = self.num_backwards
         self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + (not is_part)
         self._end_step(max(self._steps_of.values()))
-        # of several optimizers, this one may have been the last that was waited for
+        # of several optimizers, this may be the last one that we were waiting for
         self.is_enough = self._has_seen_enough()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        # what is saved before it trains, such as data made ready, is no checkpoint
+        # a file saved before the training, such as prepared data, is no checkpoint
         self.num_saves += self.num_backwards > 0
         if self.num_saves and self.phase is not PhaseName.SAVE:
             self._begin(PhaseName.SAVE)
@@ -168,14 +168,15 @@ class Watcher:
         yield
 
     def new_loader(self) -> None:
-        """What trains from now on is the next epoch."""
+        """A data loader begins: training after this belongs to the next epoch."""
         self.has_ended_loader = False
         if self.is_winding_down:
             self._next_epoch()
 
     def limits(self) -> list[str]:
-        """Steps are of two kinds where optimizers take turns."""
-        held = [*self._held_bytes.values()][1:]  # the first has no state
+        """A note where steps held different amounts of memory. Two kinds of steps are normal where
+        optimizers take turns."""
+        held = [*self._held_bytes.values()][1:]  # the first step has no optimizer state
         kinds = {round(100 * held_bytes / max(held)) for held_bytes in held}
         if len(kinds) < max(2, min(3, len(held))):
             return []
@@ -189,7 +190,7 @@ class Watcher:
 
     @property
     def waits_for_the_end(self) -> bool:
-        """Its evaluation or its saving may come after its last epoch."""
+        """Whether the program's evaluation or saving may still come after its last epoch."""
         seen_all = self.num_evaluation_forwards and self.num_saves
         return self.is_winding_down and not self.ends_itself and not seen_all
 
@@ -220,7 +221,8 @@ class Watcher:
         return self._is_settled or self.num_steps >= MOST_STEPS
 
     def _next_epoch(self) -> None:
-        """What trains after this does so again."""
+        """The phase changes: a training forward pass after this would only repeat what was seen, so
+        it ends the program."""
         if self.is_enough:
             self._read_ahead = MOST_READ_AHEAD
 
@@ -260,7 +262,7 @@ def replaced(owner: Any, name: str, wrap: Wrap) -> Iterator[None]:
 
 
 def and_then(call: Callable[[Any], None]) -> Wrap:
-    """After a method."""
+    """Wraps a method so that `call` is called with the object after it."""
 
     def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
         def both(self: Any, *arguments: Any, **options: Any) -> None:
@@ -273,7 +275,8 @@ def and_then(call: Callable[[Any], None]) -> Wrap:
 
 
 def _modules(watcher: Watcher) -> Wrap:
-    """Hears of the outermost module only, and only in the thread that the program began in."""
+    """Wraps Module.__call__ to notice calls of outermost modules, in the program's first thread
+    only."""
     inside, main = _InModule(), threading.get_ident()
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -302,8 +305,8 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
     if parameter is None:
         return  # a loss or a metric
     if not torch.is_grad_enabled():
-        # A teacher is part of the training step. Some make samples in between with a model that
-        # stays in training mode.
+        # A teacher is part of the training step. Some programs make samples in between, with a
+        # model that stays in training mode.
         is_evaluation = not module.training or watcher.is_winding_down
         if is_evaluation and any(p.requires_grad for p in module.parameters()):
             watcher.evaluation_forward()
@@ -311,7 +314,8 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
         watcher.trained = weakref.ref(module)
         watcher.training_forward()
     else:
-        # Some evaluate without torch.no_grad(); if it does train, a backward pass follows.
+        # Some programs evaluate without torch.no_grad(). If this is training after all, a backward
+        # pass follows.
         watcher.evaluation_forward()
 
 
