@@ -1,8 +1,8 @@
 """What a real run allocated and freed, as the rows of a memory trace.
 
-Sizes and order come from the allocator's history, operators from the profiler: neither changes what
-a program allocates. The n-th allocation at an address is the same in
-both; where they disagree about an address, the operator is "".
+Sizes and order come from the allocator's history, operators from the profiler. Neither changes what
+a program allocates. They are matched by address: the n-th allocation there is the same in both.
+Where their counts differ, the operator is "".
 """
 
 import math
@@ -30,7 +30,7 @@ class Maker(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A step or an emptied cache, with how much was allocated and freed before it."""
+    """A step or an emptied cache, with the numbers of allocations and frees before it."""
 
     num_allocs: int
     num_frees: int
@@ -87,8 +87,9 @@ class History:
         self._marks.append(Mark(*self._so_far(), row))
 
     def _so_far(self) -> tuple[int, int]:
-        """How much was allocated and freed since the start."""
-        # torch.cuda.memory_stats() is empty while CUDA starts, where a program's history begins
+        """The numbers of allocations and frees since the start."""
+        # torch.cuda.memory_stats() is empty while CUDA starts, which is when a program's history
+        # begins
         stats = torch._C._cuda_memoryStats(torch.cuda.current_device())["allocation"]["all"]
         return stats["allocated"] - self._base[0], stats["freed"] - self._base[1]
 
@@ -110,7 +111,8 @@ def rows_of(
     marks: Sequence[Mark],
     makers: Mapping[int, Sequence[Maker]],
 ) -> list[Row]:
-    """Without frees of what was there before the history began."""
+    """The rows of the trace, without frees of memory that was allocated before the history
+    began."""
     counts = Counter(entry["addr"] for entry in entries if entry["action"] == "alloc")
     in_turn = {
         address: iter(found) for address, found in makers.items() if len(found) == counts[address]
@@ -122,7 +124,7 @@ def rows_of(
     for entry in entries:
         address = entry["addr"]
         if entry["action"] == "alloc":
-            # also marks whose frees the device has not completed yet
+            # also places marks whose frees the device has not completed yet
             _place(waiting, rows, num_allocs)
             num_allocs += 1
             alive[address] = num_allocs
@@ -148,9 +150,10 @@ def _place(
 
 
 def makers_by_address(roots: Iterable[Any], device: torch.device) -> dict[int, list[Maker]]:
-    """Who made each allocation at each address, in order, from the profiler's tree of events.
+    """The operators that made the allocations at each address, in order, from the profiler's tree
+    of events.
 
-    Like in a simulation, that is the outermost operator with a kernel of its own: aten::clone, not
+    As in a simulation, that is the outermost operator with a kernel of its own: aten::clone, not
     the aten::reshape around it, nor the aten::empty_strided inside.
     """
     found: dict[int, list[tuple[int, Maker]]] = defaultdict(list)
@@ -180,9 +183,10 @@ def _inside(event: Any, maker: Maker) -> Maker:
 
 @cache
 def is_composite(name: str, overload: str) -> bool:
-    """Whether an operator on CUDA only calls others, which are what a simulation sees.
+    """Whether an operator on CUDA only calls others, which are the ones that a simulation sees.
 
-    So does a range named by the user. Where the profiler does not tell the overload, all must.
+    This is also true of a range that the user has named. Where the profiler does not tell the
+    overload, all overloads must.
     """
     overloads = {schema.overload_name for schema in torch._C._jit_get_schemas_for_operator(name)}
     asked = {overload} if overload in overloads else overloads
@@ -193,12 +197,12 @@ def _only_calls_others(name: str) -> bool:
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
     try:
         return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CUDA")
-    except RuntimeError:  # known to TorchScript only
+    except RuntimeError:  # only TorchScript knows it
         return True
 
 
 def source_of(frames: Sequence[Mapping[str, Any]]) -> str:
-    """The innermost line of the user's own code, "" where there is none."""
+    """The innermost line of the user's own code. "" where there is none."""
     for frame in frames:
         if not frame["filename"].startswith(HIDDEN):
             return Location(frame["filename"], frame["line"], frame["name"]).source

@@ -1,6 +1,6 @@
 """Runs code written for "cuda" on the CPU: the device in every call is replaced, nothing else.
 
-For `probe --device cpu`: a workload says "cuda" and has no knob for the device.
+For `probe --device cpu`, because a workload says "cuda" and has no knob for the device.
 """
 
 import contextlib
@@ -41,14 +41,14 @@ class OnCpu(TorchFunctionMode):
 
 
 def on_cpu(device: Any) -> Any:
-    """The CPU for what names a GPU, by its number too; anything else as it is."""
+    """The CPU for a name or number of a GPU. Anything else is returned as it is."""
     is_name = isinstance(device, str | torch.device)
     is_gpu = str(device).partition(":")[0] == "cuda" if is_name else type(device) is int
     return CPU if is_gpu else device
 
 
 class Event(DoesNothing):
-    """All work is done when a call returns, so the time is the host's."""
+    """All work is done when a call returns, so events take the host's time."""
 
     wait = synchronize = DoesNothing.do_nothing
     _time = 0.0
@@ -74,7 +74,7 @@ class Stream(DoesNothing):
 
 
 class HostMemory(Device):
-    """What is allocated is not counted, and values are real."""
+    """A device that counts no allocations, and whose values are real."""
 
     def __init__(self) -> None:
         nothing = dict.fromkeys(("set_healthy", "begin_overlaps"), lambda *_: None)
@@ -110,8 +110,8 @@ class CpuGenerator(torch._C.Generator, metaclass=_GeneratorKind):
 
 @contextlib.contextmanager
 def cuda_means_cpu() -> Iterator[None]:
-    # Modes import it at their first call. It asks then whether torch has CUDA, and the answer below
-    # is not the build's.
+    # Imported now: modes import it at their first call, when it would ask whether torch has CUDA
+    # and get the answer of the patches below.
     import torch._dynamo
 
     host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -143,7 +143,7 @@ def cuda_means_cpu() -> Iterator[None]:
         }.items():
             patcher.put(torch.cuda, name, answer)
         patcher.put(torch.accelerator, "current_stream", torch.cuda.current_stream)
-        # as in a build without CUDA; the compiler would ask the driver for streams
+        # as in a build without CUDA: otherwise the compiler would ask the driver for streams
         patcher.put(torch.accelerator, "is_available", lambda: False)
         patcher.put(torch, "set_default_device", lambda device: default_device(on_cpu(device)))
         patcher.put(torch, "Generator", CpuGenerator)
@@ -162,7 +162,7 @@ def cuda_means_cpu() -> Iterator[None]:
 
 
 def _onto_the_cpu(parse_to: Callable[..., Any]) -> Callable[..., Any]:
-    """For Module.to, which reads its arguments where no mode sees them."""
+    """Wraps the parser of Module.to's arguments, which no mode sees."""
 
     def parse(*args: Any, **kwargs: Any) -> Any:
         if "device" in kwargs:
@@ -173,7 +173,7 @@ def _onto_the_cpu(parse_to: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _first_argument_on_cpu(make: Callable[..., None], name: str) -> Callable[..., None]:
-    """With it as __init__, kind("cuda", ...) makes kind("cpu", ...)."""
+    """An __init__ with which kind("cuda", ...) makes kind("cpu", ...)."""
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         device = args[0] if args else kwargs.pop(name, "cuda")
@@ -183,7 +183,7 @@ def _first_argument_on_cpu(make: Callable[..., None], name: str) -> Callable[...
 
 
 def _talk_over_the_host(patcher: Patcher) -> None:
-    """Gloo does on the CPU what NCCL does between GPUs."""
+    """Lets Gloo do on the CPU what NCCL does between GPUs."""
     import torch.distributed as dist
 
     if not dist.is_available():
@@ -195,7 +195,7 @@ def _talk_over_the_host(patcher: Patcher) -> None:
         init("gloo", *args, **{**kwargs, "device_id": None})
 
     def __init__(self: Any, module: Any, *_: Any, **kwargs: Any) -> None:
-        """Its other arguments by place are devices."""
+        """Leaves out the other positional arguments, which are devices."""
         make(self, module, **{**kwargs, "device_ids": None, "output_device": None})
 
     patcher.put(dist, "init_process_group", init_process_group)

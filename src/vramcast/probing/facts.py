@@ -1,6 +1,6 @@
-"""What a real run tells the process that started it.
+"""The facts that a real run reports to the process that started it.
 
-What was told stays known when the run's process dies.
+They stay known if the run's process dies.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from vramcast.hardware.nvml import MemorySource
 from vramcast.records.base import Knobs, Seconds, SignedBytes, plain_value, typed
 from vramcast.records.measurement import Memory, Outcome, RunFacts
 
-# whether it was measured or a warm-up, how long it took, its loss
+# whether it was measured (or a warm-up), its seconds, its loss
 Step = tuple[bool, Seconds, float | None]
 
 
@@ -39,7 +39,7 @@ class Facts(RunFacts):
     allocator_settings: str | None = None
     switches: Knobs | None = None
     last: Memory | None = None
-    # what CUDA and its libraries take outside the allocator at the end
+    # memory that CUDA and its libraries take outside the allocator, at the end
     outside_bytes: SignedBytes | None = None
     process_source: MemorySource | None = None
     wall_seconds: Seconds | None = None
@@ -47,7 +47,7 @@ class Facts(RunFacts):
 
 
 class Reporter:
-    """Keeps the facts that it is told, and tells them on."""
+    """Keeps the facts that it hears, and passes them on."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
         self._send = send

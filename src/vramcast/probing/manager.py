@@ -1,6 +1,6 @@
 """The parent's side of real runs: sends trials, watches for stalls, makes a record of each.
 
-It never touches CUDA. Whatever a worker does, a Measurement comes of it.
+It never touches CUDA. Whatever happens to a worker, the result is a Measurement.
 """
 
 import contextlib
@@ -26,9 +26,10 @@ from vramcast.workload.interpreters import interpreter_of
 from vramcast.workload.launch_line import LaunchLine
 from vramcast.workload.launchers import read_line
 
-# torch's first optimizer imports torch._dynamo: a second and more, better once than in every trial
+# torch's first optimizer imports torch._dynamo, which takes more than a second: better once than in
+# every trial
 WORKERS_IMPORT = ("vramcast.probing.on_gpu", "vramcast.probing.on_cpu", "torch._dynamo")
-# where most of a package's import time goes
+# the modules that take most of a package's import time
 SLOW = {"transformers": ("transformers.modeling_utils", "transformers.generation")}
 OnFacts = Callable[[Facts], None]
 OnOutput = Callable[[bytes], None] | None
@@ -48,14 +49,15 @@ class Prober(ForkServer):
         on_output: OnOutput = None,
         stop: Callable[[], bool] = lambda: False,
     ) -> Measurement:
-        """Wrong requests (no such file, knob, ...) are raised; everything else is a value.
+        """Runs a trial. Wrong requests (no such file, knob, ...) are raised; every other failure is
+        part of the measurement.
 
-        `on_output` gets what a program prints. It is ended where `stop` says so.
+        `on_output` receives what a program prints. The run is ended when `stop` returns true.
         """
         started = time.monotonic()
         watch, failure = _Watch(progress), None
         target = "" if trial.line else parse_reference(trial.workload).portable
-        # here: it is removed also where the worker is killed
+        # made here, so that it is removed even if the worker is killed
         with scratch_folder() if trial.line else contextlib.nullcontext() as scratch:
             try:
                 self.ask(
@@ -74,7 +76,7 @@ class Prober(ForkServer):
             except TaskFailed as failed:
                 if failed.kind is FailureKind.NOT_STARTED:
                     raise
-                # a program's process ends without an answer: what it told is all
+                # a program's process ends without an answer, so its facts are all there is
                 failure = failed if watch.facts.outcome is None else None
         return measurement_from(trial, watch.facts, failure, seconds=time.monotonic() - started)
 
@@ -97,7 +99,8 @@ class _Watch(Reporter):
 
 
 def start_of(trial: Trial) -> dict[str, Any]:
-    """How a program's line starts Python: the environment is set before torch is imported."""
+    """How Python is started for a program's line: its environment must be set before torch is
+    imported."""
     if not trial.line:
         return {}
     program = read_line(LaunchLine(trial.line).filled(trial.knobs))
@@ -112,7 +115,7 @@ def preload_for(workload: str) -> list[str]:
 
 
 def _source(workload: str) -> bytes:
-    """Empty where the workload's file is not found. Nothing of it is run."""
+    """The source of the workload's file, of which nothing is run. Empty where it is not found."""
     reference = parse_reference(workload)
     places = [reference.path] if reference.path is not None else []
     if reference.module is not None:

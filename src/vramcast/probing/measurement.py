@@ -1,4 +1,4 @@
-"""From what a run told, or was heard to tell before it died, to a record. No torch."""
+"""Makes a record from the facts that a run reported, even if it died. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -14,7 +14,7 @@ from vramcast.records.base import Knobs, plain_value
 from vramcast.records.measurement import Clock, Device, Measurement, Memory, Outcome, StepTimes
 from vramcast_zoo.document_004 import document_id, short_hash
 
-# Why the process's memory is not exact, by where its number came from.
+# Why the process's memory is not exact, by the source of the number.
 SOURCE_NOTES = {
     MemorySource.DEVICE: "process memory is the growth of the whole GPU's use: the driver lists "
     "no processes here, so others would be counted too",
@@ -63,7 +63,7 @@ def measurement_from(
     outside, context = facts.outside_bytes, facts.context_bytes
     settings, switches = facts.allocator_settings, facts.switches
     told = vars(trial) | vars(facts)
-    if trial.line and trial.num_steps is None:  # as many as it took
+    if trial.line and trial.num_steps is None:  # the program took as many steps as it took
         told["measure_steps"] = len(facts.step_seconds)
     return Measurement(
         **{field.name: told[field.name] for field in fields(Measurement) if field.name in told}
@@ -91,7 +91,7 @@ def measurement_from(
 
 
 def unfinished(trial: Trial, facts: Facts) -> Measurement:
-    """What the record says from before the run until it has ended."""
+    """The record of a run that has not ended yet."""
     return measurement_from(trial, replace(facts, outcome=Outcome.UNFINISHED))
 
 

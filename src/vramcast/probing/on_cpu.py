@@ -33,7 +33,7 @@ class CpuRun(GpuRun):
             with cuda_means_cpu():
                 yield
         except BaseException:
-            self.report.tell(last=self.peaks())  # how far it came
+            self.report.tell(last=self.peaks())  # the memory up to the failure
             raise
 
     def watched(self, call: Step) -> Step:
@@ -50,9 +50,10 @@ class CpuRun(GpuRun):
     def _steps(self, step: Step, clock: Clock) -> None:
         super()._steps(step, clock)
         if self.trial.warmup_steps == 0:
-            self.report.tell(first_step=None)  # it was measured, and not watched
-        # Of two steps more: watching tensors is slow. The first sees what the measured ones left,
-        # so the second counts all of it.
+            # the first step was measured, so its memory was not counted
+            self.report.tell(first_step=None)
+        # Memory is counted in two more steps, because counting is slow. The first sees the tensors
+        # that the measured steps left, so that the second counts them all.
         self.report.tell(phase=Phase.MEMORY)
         with self._tensors:
             step()
@@ -62,7 +63,7 @@ class CpuRun(GpuRun):
 
 
 class TensorMemory(TorchDispatchMode):
-    """Bytes of all tensor storages made while it watches, until they die."""
+    """Counts the bytes of all tensor storages seen in this mode, until they are freed."""
 
     def __init__(self) -> None:
         super().__init__()

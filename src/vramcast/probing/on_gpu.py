@@ -46,13 +46,14 @@ class Clock:
         is_measured: bool,
         loss: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """A step between two events."""
+        """Adds a step between two events."""
         self._pending.append((start, end, is_measured, loss))
         while self._pending and self._pending[0][1].query():
             self._tell_oldest()
 
     def drain(self) -> None:
-        """Step by step: the host may be many steps ahead, and each that ends is progress."""
+        """Waits for all steps, one by one: the host may be many steps ahead, and each one that ends
+        is progress."""
         while self._pending:
             self._pending[0][1].synchronize()
             self._tell_oldest()
@@ -63,11 +64,12 @@ class Clock:
         self._report.step(is_measured, start.elapsed_time(end) / 1e3, loss())
 
     def _copy(self, loss: Any) -> Callable[[], float | None]:
-        """Reads the loss once the device has got there. The next step finds its memory free."""
-        # tensor parallel has a DTensor, and torch copies none into a plain tensor
+        """Starts to copy the loss to the host. The result reads it when the device has got there.
+        So the next step finds the loss's memory free."""
+        # with tensor parallelism it is a DTensor, which torch cannot copy into a plain tensor
         loss = loss.to_local() if hasattr(loss, "to_local") else loss
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or loss.is_complex():
-            # numpy's numbers are real numbers too
+            # `Real` includes numpy's numbers
             value = float(loss) if isinstance(loss, Real) else None
             return lambda: value
         if self._losses is None or self._losses.dtype != loss.dtype:
@@ -93,14 +95,14 @@ class GpuRun:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Starts CUDA under the trial's settings; however it ends, the memory is told."""
+        """Starts CUDA under the trial's settings. However the run ends, its memory is reported."""
         self.prepare()
         self.start()
         with self.telling_end():
             yield
 
     def prepare(self) -> None:
-        """Before CUDA starts."""
+        """Must be called before CUDA starts."""
         if not torch.cuda.is_available():
             raise NotImplementedError("torch finds no CUDA GPU in this process")
         if self.trial.allocator:
@@ -115,8 +117,8 @@ class GpuRun:
             self.tell_end()
 
     def tell_end(self) -> None:
-        # out of memory leaves these numbers intact; a broken context answers nothing, and must not
-        # hide why it broke
+        # These numbers are still right after running out of memory. A broken context gives none,
+        # and this error must not hide why it broke.
         with contextlib.suppress(Exception):
             retries = torch.cuda.memory_stats()["num_alloc_retries"]
             self.report.tell(last=self.peaks(), num_alloc_retries=retries)
@@ -160,7 +162,7 @@ class GpuRun:
         try:
             self._steps(step, clock)
         finally:
-            # keeps steps that ended before one that failed; a broken context answers nothing
+            # reports the steps that ended before one that failed; a broken context gives no answer
             with contextlib.suppress(RuntimeError):
                 clock.drain()
         if self.history is not None:
@@ -212,7 +214,7 @@ class GpuRun:
         self.report.tell(wall_seconds=time.perf_counter() - started, warm=self.peaks())
 
     def watched(self, call: Step) -> Step:
-        """A call whose memory is counted; the GPU's allocator counts every call."""
+        """The call, with its memory counted. The GPU's allocator counts every call anyway."""
         return call
 
     def peaks(self) -> Memory:
@@ -222,7 +224,7 @@ class GpuRun:
         )
 
     def finish_history(self) -> None:
-        """Its files are written."""
+        """Writes the trace files of the recorded history."""
         from vramcast.tracing.files import from_rows, write_files
 
         events, snapshot = self.history.finish()
@@ -242,7 +244,8 @@ class GpuRun:
 
 
 def fraction_for(cap_bytes: int, total_bytes: int) -> float:
-    """The fraction torch turns back into exactly this many bytes (it multiplies and cuts off)."""
+    """The fraction that torch turns back into exactly this many bytes: it multiplies and rounds
+    down."""
     fraction = min(cap_bytes / total_bytes, 1.0)
     while fraction < 1.0 and int(fraction * total_bytes) < cap_bytes:
         fraction = math.nextafter(fraction, 2.0)

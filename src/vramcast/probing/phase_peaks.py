@@ -1,4 +1,4 @@
-"""The peaks of the GPU's memory in each part of a run, which the program does not notice.
+"""Measures the peak of the GPU's memory in each part of a run, unnoticed by the program.
 
 To know the peak of a part, the allocator's peaks are reset where the part begins. A program that
 asks for its own peaks still gets those since its start, or since it reset them itself.
@@ -20,17 +20,17 @@ NOTHING = Memory(allocated_bytes=0, reserved_bytes=0)
 
 class PhasePeaks:
     def __init__(self) -> None:
-        # a torch for the CPU has none of them
+        # a CPU build of torch has none of these
         self._stats: Any = getattr(torch._C, STATS[0], None)
         self._reset: Any = getattr(torch._C, RESETS[0], None)
-        # what the program would see: the allocator's statistics before they were reset here
+        # the allocator's statistics before we reset them: their peaks are what the program must see
         self._kept: dict[str, Any] = {}
-        # of this part, before the program has reset the peaks in it
+        # the peaks of this part before the program itself reset them
         self._before_reset = NOTHING
         self._of_run = NOTHING
 
     def take(self) -> Memory:
-        """The peaks since it was last called."""
+        """The peaks since the last call."""
         if not has_started():
             return NOTHING
         device = torch.cuda.current_device()
@@ -55,7 +55,7 @@ class PhasePeaks:
 
     @contextlib.contextmanager
     def unnoticed(self) -> Iterator[None]:
-        """Inside, the program sees its own peaks."""
+        """In this block the program sees its own peaks."""
         originals = {
             name: getattr(torch._C, name) for name in (*STATS, *RESETS) if hasattr(torch._C, name)
         }
@@ -93,7 +93,7 @@ def larger(a: Memory, b: Memory) -> Memory:
 
 
 def _with_peaks(stats: dict[str, Any], kept: dict[str, Any]) -> dict[str, Any]:
-    """The statistics, with every peak at least as high as it was kept."""
+    """The statistics, with every peak at least as high as the kept one."""
 
     def higher(name: str, value: Any) -> Any:
         if isinstance(value, dict):

@@ -106,9 +106,9 @@ def line_of_trial(
     whole: bool = False,
     several: Device | None = None,
 ) -> dict[str, Any]:
-    """What a trial has for a launch line, which is checked; nothing for a function.
+    """The fields of a trial for a launch line, after checking it. Empty for a function.
 
-    It may start several processes only where the device is given that they run on.
+    The line may start several processes only if `several` names the device that they run on.
     """
     found = line_request(workload, knobs)
     if whole and not found:
@@ -136,7 +136,8 @@ def line_of_trial(
 
 
 def steps_of_trial(warmup: int, steps: int | None, *, is_program: bool) -> dict[str, Any]:
-    """Of a program, `steps` are all of its steps; its last is always measured."""
+    """The steps of a trial. For a program, `steps` are all of its steps, and the last is always
+    measured."""
     if not is_program:
         return {"warmup_steps": warmup, "measure_steps": 20 if steps is None else steps}
     if steps is None:
@@ -147,7 +148,7 @@ def steps_of_trial(warmup: int, steps: int | None, *, is_program: bool) -> dict[
 
 
 class NotSaved(EnvironmentProblem):
-    """The run's folder could not be written; `measurement` is not lost."""
+    """The run's folder could not be written. `measurement` still has the result."""
 
     def __init__(self, measurement: Measurement, problem: VramcastError) -> None:
         super().__init__(problem.message, problem.advice)
@@ -160,7 +161,7 @@ def run_trial(
     progress: OnFacts = lambda _: None,
     on_output: OnOutput = None,
 ) -> Measurement:
-    """Its folder has a record before and after."""
+    """Runs the trial. Its folder has a record before and after the run."""
     if folder is None:
         return _run(trial, None, progress, on_output)
     heard = Facts()
@@ -175,10 +176,10 @@ def run_trial(
             folder.before(trial)
             measurement = _run(trial, folder.log, listen, on_output)
         except VramcastError:
-            folder.discard()  # nothing was run: the corrected command may use the same folder
+            folder.discard()  # nothing was run, so the corrected command may use the same folder
             raise
         except BaseException:  # Ctrl-C
-            folder.after(unfinished(trial, heard))  # the steps that were measured stay known
+            folder.after(unfinished(trial, heard))  # keeps the steps that were measured
             raise
         try:
             folder.after(measurement)

@@ -1,8 +1,7 @@
-"""A trial of a whole program, by the line it is started with: the same rule as in a simulation says
-when enough was seen.
+"""A trial of a whole program, by the line that starts it.
 
-CUDA starts when the program starts it: what the program puts into its environment before that, such
-as PYTORCH_ALLOC_CONF, counts.
+The same rule as in a simulation says when enough was seen. CUDA starts when the program starts it,
+so variables that the program sets before that, such as PYTORCH_ALLOC_CONF, take effect.
 """
 
 import contextlib
@@ -35,7 +34,7 @@ from vramcast.workload.switches import apply_switches, switches_in_force
 
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 WATCHED = "every tensor was counted, which makes the steps slower"
-# A program may replace it.
+# the real function, because a program may replace it
 _exit = os._exit
 
 
@@ -51,10 +50,10 @@ class _OnDevice(Protocol):
     def peak_allocated_bytes(self) -> int: ...
 
     def take_peaks(self) -> Memory:
-        """The peaks since it was last called."""
+        """The peaks since the last call."""
 
     def now(self) -> Any:
-        """An event of the device; None where it cannot have one now."""
+        """An event of the device now. None where it cannot have one."""
 
     def has_been_used(self) -> bool: ...
 
@@ -105,7 +104,7 @@ class _OnGpu(GpuRun):
         return recorded_event()
 
     def has_been_used(self) -> bool:
-        # the first is made as CUDA starts
+        # the first allocation is made when CUDA starts
         return has_started() and torch.cuda.memory_stats()["allocation.all.allocated"] > 1
 
     def num_out_of_memory(self) -> int:
@@ -162,11 +161,11 @@ class MeasuredProgram(ProgramRun):
         self._clock = Clock(report, 1)
         self._phase = PhaseName.BUILD
         self._peaks: dict[PhaseName, Memory] = {}
-        # the end of the step before, where nothing else came between
+        # the end of the last step, if nothing else came after it
         self._step_began: Any = None
         self._num_begun = 0
         self._started = time.perf_counter()
-        # by id: tensors are compared by their values, and one may have several owners
+        # by id, because tensors compare by value, and one may belong to several modules
         self._parameters: dict[int, weakref.ref[Any]] = {}
 
     @contextlib.contextmanager

@@ -1,5 +1,7 @@
-"""A trial of a program that torchrun starts several times: each process on a GPU of its own, all at
-once, and one record of them."""
+"""A trial of a program that torchrun starts several times: one record of all its processes.
+
+They run at the same time, each on a GPU of its own.
+"""
 
 import os
 import socket
@@ -20,12 +22,12 @@ from vramcast.records.measurement import Device, MeasuredRank, Measurement, Outc
 from vramcast.workload.world import rank_variables
 
 MOST_RANKS = 16  # of one machine
-# The others of a rank that has failed wait for it in a collective: so long, then they are ended.
+# When a rank has failed, the others wait for it in a collective. They are ended after this time.
 GRACE_SECONDS = 10.0
 
 
 def check_ranks(started: tuple[int, int], device: Device) -> int:
-    """How many processes the line starts, all of them here."""
+    """The number of processes that the line starts. All of them must run on this machine."""
     size, per_node = started
     if size != per_node:
         raise UsageError(
@@ -48,10 +50,10 @@ def check_ranks(started: tuple[int, int], device: Device) -> int:
 def run_ranks(
     trial: Trial, log: Path | None, progress: OnFacts, on_output: OnOutput = None
 ) -> Measurement:
-    """The record is that of the rank that failed, or took most; what the first one prints is
-    shown."""
+    """Runs all ranks. The record is that of the rank that failed, or took the most memory. The
+    output of the first rank is shown."""
     started, port = time.monotonic(), _free_port()
-    failed: dict[int, float] = {}  # when each did, by its own process
+    failed: dict[int, float] = {}  # when each rank failed, by its own process
 
     def is_over() -> bool:
         return bool(failed) and time.monotonic() - min(failed.values()) > GRACE_SECONDS
@@ -71,7 +73,7 @@ def run_ranks(
             shown: dict[str, Any] = {"log": log, "on_output": on_output} if rank == 0 else {}
             measured = prober.run(own, stop=is_over, progress=partial(hear, rank), **shown)
         if measured.outcome != Outcome.OK:
-            failed.setdefault(rank, time.monotonic())  # its process died without a word
+            failed.setdefault(rank, time.monotonic())  # its process died without reporting it
         return measured
 
     with ThreadPoolExecutor(trial.num_processes) as threads:
@@ -82,7 +84,8 @@ def run_ranks(
 
 
 def together(found: Sequence[Measurement], failed: Sequence[int], seconds: float) -> Measurement:
-    """`failed` are the ranks that did, the first one first: others may fail because of it."""
+    """One record of all ranks. `failed` are the ranks that failed, in order: later ones may have
+    failed because of the first."""
     short = [rank for rank in failed if found[rank].outcome == Outcome.OUT_OF_MEMORY]
     peaks = [one.peak_reserved_bytes or one.peak_allocated_bytes or 0 for one in found]
     most = peaks.index(max(peaks))
@@ -105,7 +108,7 @@ def together(found: Sequence[Measurement], failed: Sequence[int], seconds: float
 
 
 def _variables(trial: Trial, rank: int, port: int) -> dict[str, str]:
-    """Every process sees one GPU, which is its first."""
+    """The environment of one rank. Every process sees one GPU, as its first."""
     count = trial.num_processes
     variables = {**rank_variables(rank, count, count), "MASTER_PORT": str(port)}
     if trial.device is Device.CUDA:
@@ -114,7 +117,7 @@ def _variables(trial: Trial, rank: int, port: int) -> dict[str, str]:
 
 
 def _visible(rank: int) -> str:
-    """Of those that this process may use."""
+    """The GPU of this rank, among those that this process may use."""
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES")
     return allowed.split(",")[rank] if allowed else str(rank)
 

@@ -1,4 +1,4 @@
-"""A probe's folder: before the run what was asked, after it what came of it.
+"""A probe's folder: the request before the run, and the results after it.
 
 The page of `vramcast probe` says what is in each file.
 """
@@ -39,7 +39,7 @@ FILES = (
     "metrics.json",
 )
 PREVIOUS = ".previous"
-# What the run itself told of its environment.
+# Facts about its environment that the run itself reported.
 MEASURED_WITH = (
     "gpu",
     "torch_version",
@@ -57,13 +57,15 @@ class RunFolder:
         self._environment: dict[str, Any] = {}
 
     def locked(self) -> AbstractContextManager[None]:
-        """Around everything that writes into the folder; refuses one that holds a run."""
+        """A lock around everything that writes into the folder. Refuses a folder that holds a
+        run."""
         return locked_run(self.path, force=self._force)
 
     def before(self, trial: Trial) -> None:
-        """With --force an earlier run's files are moved away until this run has ended.
+        """Writes the request. With --force, an earlier run's files are moved away until this run
+        has ended.
 
-        They come back if it cannot begin.
+        They are put back if the run cannot begin.
         """
         with usable(self.path):
             self._put_aside()
@@ -74,9 +76,10 @@ class RunFolder:
         write_json(self.path / "metrics.json", unfinished(trial, Facts()).to_dict())
 
     def _put_aside(self) -> None:
-        """metrics.json last: where it lies in .previous, all of the run before does.
+        """Moves the earlier run's files to .previous, metrics.json last: if that is there, all of
+        them are.
 
-        Then the files here are of a run that was killed, and those in .previous are kept.
+        In that case the files in the folder are of a run that was killed, and are removed.
         """
         previous = self.path / PREVIOUS
         if (previous / "metrics.json").exists():
@@ -86,7 +89,7 @@ class RunFolder:
             _move_files(self.path, previous, FILES)
 
     def after(self, measurement: Measurement) -> None:
-        """metrics.json last: where it is finished, everything else is."""
+        """Writes the results, metrics.json last: when it is finished, everything else is."""
         seen = {name: getattr(measurement, name) for name in MEASURED_WITH}
         write_json(self.path / "env.json", {**self._environment, "measured_with": seen})
         write_atomically(self.path / "metrics.csv", steps_csv(measurement))
@@ -96,13 +99,13 @@ class RunFolder:
         shutil.rmtree(self.path / PREVIOUS, ignore_errors=True)
 
     def discard(self) -> None:
-        """Nothing was run: the folder is as it was."""
+        """Brings the folder back to what it was, because nothing was run."""
         with contextlib.suppress(OSError):
             for name in FILES:
                 _remove(self.path / name)
             _move_files(self.path / PREVIOUS, self.path, FILES[::-1])
         for folder in (self.path / PREVIOUS, self.path):
-            with contextlib.suppress(OSError):  # not there, or something else is in it
+            with contextlib.suppress(OSError):  # it does not exist, or is not empty
                 folder.rmdir()
 
 
@@ -115,7 +118,7 @@ def _move_files(source: Path, target: Path, names: Sequence[str]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A file, or what somebody has put in its place."""
+    """Removes a file, or whatever somebody has put in its place."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -123,7 +126,7 @@ def _remove(path: Path) -> None:
 
 
 def read_measurement(folder: Path) -> Measurement:
-    """Of a probe's folder, or of a metrics.json."""
+    """The measurement in a probe's folder, or in a metrics.json."""
     file = folder / "metrics.json" if folder.is_dir() else folder
     if not file.exists():
         raise UsageError(f"There is no {file}.", "Give a folder that vramcast probe wrote.")

@@ -1,4 +1,4 @@
-"""The stability contract: when a run counts as sound. The page of `vramcast probe` has why."""
+"""The stability contract: when a run counts as sound. The page of `vramcast probe` says why."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from statistics import median_high
 from vramcast.records.measurement import Device, FailReason, Outcome, Verdict
 
 EXPLOSION_RATIO = 2.5
-# With fewer steps, p95 is the largest time or nearly so, and one outlier would decide.
+# With fewer steps, p95 is (nearly) the largest time, and one outlier would decide.
 JUDGEABLE_STEPS = 20
 STALL_FLOOR_SECONDS = 60.0
 STALL_RATIO = 10.0
@@ -21,7 +21,7 @@ def judge(
     step_seconds: Sequence[float],
     losses: Sequence[float | None],
     peak_reserved_bytes: int | None,
-    # of the card, or the cap that stands for a smaller one
+    # the card's memory, or the cap that stands for a smaller card
     available_bytes: int | None,
     device: Device,
     is_program: bool = False,
@@ -61,7 +61,7 @@ def judge(
 
 
 def p95(values: Sequence[float]) -> float:
-    """Never below the median: of two values it is the larger."""
+    """The 95th percentile, but never below the median: of two values it is the larger."""
     return sorted(values)[max(int(0.95 * (len(values) - 1)), len(values) // 2)]
 
 

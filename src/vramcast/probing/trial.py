@@ -1,4 +1,4 @@
-"""What is to be run: a plain value that travels to the worker process."""
+"""What is to be run: a plain value that is sent to the worker process."""
 
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
@@ -17,20 +17,21 @@ class Trial:
     knobs: dict[str, Any] = field(default_factory=dict)
     device: Device = Device.CUDA
     memory_cap_bytes: int | None = None
-    allocator: str | None = None  # None leaves the environment's
+    allocator: str | None = None  # None leaves the environment's settings
     switches: Switches = field(default_factory=Switches)
     warmup_steps: int = 2
     measure_steps: int = 20
     trace_folder: str | None = None
     timeout_seconds: float = 600.0
-    # Of a program: the words of its line, what it reads from, and when it is stopped: where not
-    # given, once enough was seen.
+    # For a program: the words of its line, its stdin, and when it is stopped. By default that is
+    # when enough was seen.
     line: tuple[str, ...] = ()
     stdin: str | None = None
     num_steps: int | None = None
     whole: bool = False
     num_processes: int = 1
-    variables: dict[str, str] = field(default_factory=dict)  # of one of several processes
+    # the environment of one of several processes
+    variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_whole_number("--steps", self.measure_steps, 20)

@@ -1,4 +1,4 @@
-"""The task that really runs a trial, and what its exceptions stand for."""
+"""The task that really runs a trial, and the meaning of its exceptions."""
 
 import errno
 import time
@@ -24,7 +24,7 @@ from vramcast.workload.launch_line import LaunchLine, typed_knobs
 from vramcast.workload.launchers import read_line
 from vramcast.workload.tracebacks import exception_line, exception_text
 
-# how kernels and libraries say that this machine or build cannot do it
+# messages of kernels and libraries that this machine or build cannot do it
 UNSUPPORTED = (
     "no kernel image is available",
     "not implemented for",
@@ -33,7 +33,7 @@ UNSUPPORTED = (
     "requires a gpu with",
     "requires compute capability",
 )
-# "driver error" is how expandable segments say it; libraries have words of their own
+# expandable segments say "driver error"; libraries have other messages
 GPU_MEMORY = (
     "cuda error: out of memory",
     "cuda driver error: out of memory",
@@ -48,7 +48,7 @@ HOST_MEMORY = (
 
 
 def work(request: dict[str, Any], tell: Callable[[Any], None]) -> None:
-    """The task. Its answer are the facts that it tells."""
+    """The task. Its only answer is the facts that it reports."""
     report = Reporter(tell)
     try:
         trial = Trial.from_dict(request["trial"])
@@ -90,7 +90,7 @@ def _run_program(trial: Trial, scratch: str, report: Reporter) -> NoReturn:
 
 
 def failure(error: BaseException) -> tuple[Outcome, MemoryOf | None, str]:
-    """What an exception stands for, whose memory ran out, and the text to be shown."""
+    """The outcome that an exception means, whose memory ran out, and the text to be shown."""
     shown = user_traceback(error) if isinstance(error, Exception) else exception_line(error)
     return *classify(error, exception_text(error)), cut(shown)
 

@@ -24,14 +24,14 @@ from vramcast.units import format_bytes
 from vramcast.workload import Workload, joined
 from vramcast.workload.world import world_request
 
-# Less than this is not worth a change: a share of the peak, and bytes.
+# A change must save at least this share of the peak, and this many bytes.
 LEAST_SHARE, LEAST_BYTES = 0.005, 16 << 20
 MOST_IN_A_COMBINATION = 4
-# Combinations that are simulated, some at a time, until enough of them fit.
+# So many combinations are simulated at most, some at a time, until enough of them fit.
 MOST_COMBINATIONS, COMBINATIONS_AT_A_TIME, ENOUGH = 18, 6, 5
-# What several save together is estimated first; the estimate may be off by so much.
+# The peak of a combination is estimated first; the estimate may be too high by this factor.
 OPTIMISM = 1.08
-# Looked at where a prediction that does not fit is to be followed by some advice.
+# The changes tried for the short advice after a prediction that does not fit.
 BRIEF = (
     "expandable-segments",
     "checkpointing-on",
@@ -90,7 +90,7 @@ def offers_for(request: dict[str, Any], base: Prediction, timeout: float) -> App
     in_force: dict[str, Any] = dict(base.knobs)
 
     def bind(changes: list[dict[str, Any]]) -> list[Any]:
-        if "line" in request:  # whether a program takes a value is known when it is run
+        if "line" in request:  # only running the program shows whether it takes a value
             return [{**in_force, **change} for change in changes]
         answer = simulate({**request, "bind": changes}, timeout)
         in_force.update(answer["knobs"])
@@ -118,7 +118,7 @@ class Adviser:
         changes = [c for c in offers.changes if not is_brief or c.names[0] in BRIEF]
         alone, failed = self._predicted(changes)
         saving = [one for one in alone if self._saved(one[1]) >= self._least_bytes]
-        # Compiling takes longer than all others together: only where nothing else is enough.
+        # Combinations leave out compiling, which takes longer than all others together.
         quick = [one for one in saving if one[0].start_seconds < SLOW_START_SECONDS]
         together = self._combinations(quick, is_brief=is_brief)
         fitting = [one for one in (*saving, *together) if one[1].fits]
@@ -126,7 +126,7 @@ class Adviser:
             fitting = sorted((*saving, *together), key=lambda one: -self._saved(one[1]))
         else:
             fitting = sorted(fitting, key=self._cost)
-        # What cannot be simulated here, for want of a package, is estimated.
+        # Changes that cannot be simulated here, because a package is missing, are estimated.
         unknown = [c.optimisations[0] for c in changes if c.names[0] in failed]
         unknown = [one for one in unknown if one.saves]
         estimates = [] if is_brief else self._estimates([*offers.estimated, *unknown])
@@ -175,7 +175,7 @@ class Adviser:
         return self._base.peak_reserved_bytes - found.peak_reserved_bytes
 
     def _time_ratio(self, one: Found) -> float:
-        """Of as many samples."""
+        """The time with the change relative to without, for the same number of samples."""
         change, found = one
         before, after = self._base.step_seconds, found.step_seconds
         return change.num_steps * after / before if before and after else 1.0
@@ -186,7 +186,7 @@ class Adviser:
         return change.level, slow, self._time_ratio(one), len(change.optimisations)
 
     def _predicted(self, changes: Sequence[Change]) -> tuple[list[Found], dict[str, str]]:
-        """What each takes; by name, why one could not be predicted."""
+        """The prediction of each change, and why a change could not be predicted, by name."""
         requests, made, failed = [], [], dict[str, str]()
         for change in changes:
             try:
@@ -230,7 +230,8 @@ class Adviser:
         }
 
     def _combinations(self, saving: Sequence[Found], *, is_brief: bool) -> list[Found]:
-        """Of a workload that does not fit: the cheapest that may. Else those that save most."""
+        """For a workload that does not fit: the cheapest combinations that may fit. Otherwise those
+        that save most."""
         base, capacity = self._base.peak_reserved_bytes, self._base.capacity_bytes or 0
 
         def estimate(change: Change, value: Callable[[Found], float]) -> float:
@@ -272,7 +273,8 @@ class Adviser:
         return found
 
     def _estimates(self, optimisations: Sequence[Optimisation]) -> list[AdvisedChange]:
-        """From what is alive at the peak: of other moments of the step nothing is known."""
+        """Estimates from what is alive at the peak: nothing is known of other moments of the
+        step."""
         parts, made = self._base.breakdown_bytes, []
         for one in optimisations:
             saved = int(sum(share * parts.get(name, 0) for name, share in one.saves.items()))
@@ -329,7 +331,7 @@ class Adviser:
         )
 
     def _command(self) -> str:
-        """Without the line, which is behind `--`."""
+        """The command that gives this advice."""
         memory = self._request["memory_bytes"]
         words = ["vramcast", "advise"]
         if not self._line:
@@ -344,7 +346,8 @@ class Adviser:
 
 
 def _resting_bytes(change: Change | None, found: Prediction) -> float:
-    """Weights, gradients and states, which an update needs at once: no combination has less."""
+    """Weights, gradients and optimizer states: an update needs them all, so no combination takes
+    less."""
     weights = found.breakdown_bytes.get("parameters", 0)
     share = (found.num_trainable_parameters or 0) / max(1, found.num_parameters or 0)
     if change is not None and "optimizer-in-backward" in change.names:
@@ -353,7 +356,8 @@ def _resting_bytes(change: Change | None, found: Prediction) -> float:
 
 
 def _loss_bytes(largest: Sequence[LargeTensor]) -> int:
-    """What is as large as the logits at the peak, in the loss and its backward pass."""
+    """The tensors at the peak that are as large as the logits, in the loss and its backward
+    pass."""
     shapes = [
         math.prod(tensor.shape)
         for tensor in largest
@@ -376,12 +380,13 @@ def _joined(saving: Sequence[Found]) -> list[Change]:
 
 
 def _has_all(change: Change, other: Change) -> bool:
-    """Or more of the same: four passes in place of two, every block in place of every second."""
+    """Whether a change includes another, or more of the same: four passes for two, every block for
+    every second."""
     return other.families <= change.families
 
 
 def _without_more_than_needed(found: Sequence[Found]) -> list[Found]:
-    """Without what has all of a cheaper one, which comes before it, and more."""
+    """The changes without those that include a cheaper one, which comes before them."""
     kept: list[Found] = []
     for one in found:
         if not any(_has_all(one[0], other) for other, _ in kept):

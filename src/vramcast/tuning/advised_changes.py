@@ -28,12 +28,12 @@ TRAINING = {
 
 @dataclass(frozen=True)
 class Change:
-    """One optimisation as this workload takes it, or several."""
+    """One optimisation, or several, in the form that this workload takes."""
 
     optimisations: tuple[Optimisation, ...]
     configuration: Configuration = Configuration()
-    flags: tuple[tuple[str, str], ...] = ()  # of a launch line
-    passes: int = 1  # of the worker; a workload with a knob for it does them itself
+    flags: tuple[tuple[str, str], ...] = ()  # options of a launch line
+    passes: int = 1  # made by the worker; a workload with a knob for it does them itself
     world_size: int = 1
 
     @property
@@ -46,7 +46,8 @@ class Change:
 
     @property
     def families(self) -> frozenset[str]:
-        """More or less of the same is one family, and listed from less to more."""
+        """The families of its optimisations. More or less of the same thing is one family, listed
+        from less to more."""
         return frozenset(
             next((family for family in FAMILIES if name.startswith(family)), name)
             for name in self.names
@@ -54,7 +55,7 @@ class Change:
 
     @property
     def level(self) -> int:
-        """How much it asks for: nothing, a caution, another training, more GPUs."""
+        """How much it asks of the user: 0 nothing, 1 a caution, 2 another training, 3 more GPUs."""
         if self.world_size > 1:
             return 3
         if any(one.changes_training for one in self.optimisations):
@@ -63,15 +64,15 @@ class Change:
 
     @property
     def num_steps(self) -> int:
-        """With it, for as many samples as one step had."""
+        """How many steps it takes for as many samples as one step had before."""
         return 2 if any(one.is_half for one in self.optimisations) else 1
 
     def settings(self) -> set[object]:
-        """What it sets: two changes of the same thing exclude each other."""
+        """The things that it sets. Two changes that set the same thing exclude each other."""
         found: set[object] = set(self.configuration.settings())
         found |= {("flag", name) for name, _ in self.flags}
         found |= {"passes" for one in self.optimisations if one.passes > 1 or one.is_half}
-        # Different names of one thing.
+        # Some changes set the same thing under different names.
         found |= {name.partition("-")[0] for name in self.names if "checkpointing" in name}
         found |= {"optimizer" for name in self.names if name.startswith("optimizer-")}
         found |= {"weights" for name in self.names if name in ("lora", "qlora", "quantize-nf4")}
@@ -79,7 +80,7 @@ class Change:
         return found | ({"world"} if self.world_size > 1 else set())
 
     def with_(self, other: Change) -> Change | None:
-        """Both; None where they exclude each other."""
+        """Both changes together. None where they exclude each other."""
         if self.settings() & other.settings():
             return None
         return Change(
@@ -94,7 +95,8 @@ class Change:
         return with_options(words, dict(self.flags)) if self.flags else list(words)
 
     def how(self) -> list[str]:
-        """Knobs and options that the workload has, and code where it has none."""
+        """How to make the change: knobs and options that the workload has, or code where it has
+        none."""
         knobs = self.configuration.knobs
         given = " ".join(f"{name}={value}" for name, value in knobs.items())
         options = " ".join(shown_option(*flag) for flag in self.flags)
@@ -119,7 +121,7 @@ class Change:
 def _is_given(
     one: Optimisation, configuration: Configuration, flags: Sequence[tuple[str, str]]
 ) -> bool:
-    """Whether a knob or an option does it."""
+    """Whether a knob or an option makes this change."""
     by_knob = any(
         change.knobs and change.knobs.items() <= configuration.knobs.items()
         for change in one.changes
@@ -132,7 +134,8 @@ def _is_given(
 
 @dataclass(frozen=True)
 class Applicable:
-    """What can be predicted, what can only be estimated, and why the rest does not apply."""
+    """The changes that can be predicted, those that can only be estimated, and why the rest do not
+    apply."""
 
     changes: list[Change]
     estimated: list[Optimisation]
@@ -146,7 +149,7 @@ def applicable(
     gpu: Gpu | None,
     allocator_settings: str,
 ) -> Applicable:
-    """`bind` says of changes of knobs what the knobs would be, or why one is refused."""
+    """`bind` says for each change of knobs what the knobs would be, or why it is refused."""
     advised = [one for one in catalogue() if one.advised]
     candidates = inspect_bound(advised, in_force, bind)
     found = Applicable([], [], {})
@@ -178,7 +181,7 @@ def _lacks(one: Optimisation, gpu: Gpu | None) -> str:
 
 
 def _already(one: Optimisation, in_force: Mapping[str, Any], allocator_settings: str) -> str:
-    """Also under another name, or in part."""
+    """Why a change is not needed: it is already on, also under another name or in part."""
     settings = [change.allocator for change in one.changes if change.allocator]
     is_on = any(each in allocator_settings for each in settings)
     if one.name.startswith("checkpointing"):
@@ -196,7 +199,7 @@ def _is_on(candidate: Candidate) -> bool:
 
 
 def _no_batch(one: Optimisation, options: LineOptions, in_force: Mapping[str, Any]) -> str:
-    """How a smaller batch can be tried where the line has no option that is known."""
+    """How to try a smaller batch where no known option of the line sets it."""
     if not options.words or not one.is_half or options.batch() or "batch_size" in in_force:
         return ""
     how = launch_line(options.words).how_to_place("batch_size")
@@ -225,7 +228,8 @@ def _change(
 def _smaller_batch(
     one: Optimisation, options: LineOptions, in_force: Mapping[str, Any]
 ) -> Change | None:
-    """Through a knob for the number of passes, options of the line, or by the simulation."""
+    """A smaller batch with several passes: by a knob for the passes, by options of the line, or in
+    the simulation."""
     size = in_force.get("batch_size")
     if options.words:
         return _fewer_by_options(one, options, size)
@@ -240,9 +244,9 @@ def _smaller_batch(
 
 
 def _fewer_by_options(one: Optimisation, options: LineOptions, size: object) -> Change | None:
-    """The batch by a placeholder or an option, and an option for the passes.
+    """Sets the batch by a placeholder or an option, and the passes by an option.
 
-    With a micro batch the program accumulates by itself.
+    With an option for a micro-batch the program accumulates by itself.
     """
     batch, passes = options.batch(), options.passes()
     is_micro = batch is not None and "micro" in batch[0]
@@ -262,7 +266,7 @@ def _fewer_by_options(one: Optimisation, options: LineOptions, size: object) -> 
 def _half_batch(
     one: Optimisation, options: LineOptions, in_force: Mapping[str, Any]
 ) -> Change | None:
-    """Of a program that is not known to accumulate gradients."""
+    """Half the batch, for a program that is not known to accumulate gradients."""
     batch, size = options.batch(), in_force.get("batch_size")
     if not options.words or options.passes() or (batch and "micro" in batch[0]):
         return None

@@ -8,21 +8,21 @@ from vramcast.records.tune import LOSS_REASONS, Reason, TrialResult, TuneVerdict
 from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.workload.configuration import Configuration
 
-# What takes longer is tried last, and once.
+# Candidates that take longer to start are tried last, and once.
 SLOW_START_SECONDS = 30.0
-# What was at least so fast alone may help on top of others.
+# A candidate that was at least so fast alone may still help on top of others.
 SECOND_CHANCE_RATIO = 0.98
 
 
 @dataclass(eq=False)
 class Candidate:
     optimisation: Optimisation
-    # One that chooses a size gets it when it is tried.
+    # An optimisation that chooses a size gets it when it is tried.
     change: Configuration = field(default_factory=Configuration)
     refusal: Refusal | None = None  # why it is not applicable
     alone: TrialResult | None = None
     on_top: TrialResult | None = None
-    not_tried: TrialResult | None = None  # why, when it was its turn
+    not_tried: TrialResult | None = None  # why it was not tried when it was its turn
     num_on_top: int = 0  # trials on top of others
     tried_on: str = ""  # the last configuration's key
     replaced_by: str = ""
@@ -59,9 +59,11 @@ def already_set(change: Configuration, first: Measurement) -> Refusal | None:
 def promising(
     candidates: Sequence[Candidate], applied: Sequence[Candidate], *, has_larger_step: bool
 ) -> list[Candidate]:
-    """What won alone, best first; then alternatives to those; then what may help on top of others.
+    """Candidates that won alone, best first; then alternatives to those; then those that may help
+    on top of others.
 
-    What was slower while the GPU waited for the host, such as fewer bits, may help a larger step.
+    A change that was slower while the GPU waited for the host, such as fewer bits, may help a
+    larger step.
     """
     waiting = [
         one
@@ -79,7 +81,8 @@ def promising(
 
 
 def untried(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """What had no time alone; what changes the training comes last."""
+    """The candidates for which there was no time alone. Those that change the training come
+    last."""
     found = [one for one in candidates if one.last is None and not one.optimisation.size]
     return sorted(found, key=lambda one: one.optimisation.changes_training)
 
@@ -87,7 +90,8 @@ def untried(candidates: Sequence[Candidate]) -> list[Candidate]:
 def with_sizes(candidates: Sequence[Candidate], *, at_the_end: bool) -> list[Candidate]:
     """One candidate for each optimisation that chooses sizes.
 
-    Of those that change the training, only what won alone; at the end also what was not tried.
+    Those that change the training are included only if they won alone; at the end also if they were
+    not tried.
     """
     found = {one.optimisation.name: one for one in reversed(candidates) if one.optimisation.size}
     return [
@@ -113,7 +117,7 @@ def _may_help_yet(one: Candidate, has_larger_step: bool) -> bool:
 
 
 def _failed_with_the_baseline(one: Candidate) -> bool:
-    """It may work on top of others. One that hangs is not waited for twice."""
+    """Whether it failed alone but may work on top of others. One that hangs is not tried twice."""
     if one.num_on_top or one.last is None or one.last.verdict != TuneVerdict.FAILED:
         return False
     return one.last.reason_code != Reason.TIMEOUT

@@ -27,15 +27,16 @@ class TuneFolder:
             self._begin(request)
             self._lock = stack.pop_all()
         self._runs: dict[str, deque[Measurement]] = defaultdict(deque)
-        self.predictions: dict[str, Prediction | str] = {}  # or why there is none
+        self.predictions: dict[str, Prediction | str] = {}  # or a text why there is none
         for line in store.read_lines(self._records):
-            # What an older version wrote, or somebody edited, is made again.
+            # Records of an older version, or edited ones, are skipped and made again.
             with contextlib.suppress(UsageError, LookupError, TypeError):
                 self._take_over(line)
         self.num_resumed = sum(map(len, self._runs.values()))
 
     def close(self) -> None:
-        """Without any run it leaves nothing: the corrected command may use the same folder."""
+        """Releases the folder. If nothing was run its files are removed, so that the corrected
+        command may use it."""
         if not self._records.exists():
             self._remove_files()
             with contextlib.suppress(OSError):  # something else is in it
@@ -43,7 +44,7 @@ class TuneFolder:
         self._lock.close()
 
     def recorded_run(self, key: str) -> Measurement | None:
-        """The next one that an earlier call has made."""
+        """The next run with this key that an earlier call made."""
         return self._runs[key].popleft() if self._runs[key] else None
 
     def has_run(self, key: str) -> bool:
@@ -53,7 +54,8 @@ class TuneFolder:
         store.append_line(self._records, {"kind": "run", "key": key, "measurement": run.to_dict()})
 
     def add_prediction(self, key: str, answer: Prediction | str) -> None:
-        """A tune needs sizes and times; memory over time is nine tenths of a prediction."""
+        """Keeps a prediction without its memory over time: that is nine tenths of it, and a tune
+        needs only sizes and times."""
         written: dict[str, Any] = {"error": answer}
         if isinstance(answer, Prediction):
             answer = replace(

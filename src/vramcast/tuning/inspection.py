@@ -1,5 +1,7 @@
-"""Which changes a workload takes: its function is loaded in another process, and not called. The
-knobs of a launch line are its placeholders."""
+"""Which changes a workload takes: its function is loaded in another process, and not called.
+
+The knobs of a launch line are its placeholders.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,7 +24,7 @@ SECONDS = 300.0
 def inspect_workload(
     trial: Trial, optimisations: Sequence[Optimisation], *, timeout_seconds: float = SECONDS
 ) -> tuple[dict[str, Any], list[Candidate]]:
-    """(the knobs in force, a candidate for every optimisation)."""
+    """The knobs in force, and a candidate for every optimisation."""
     if trial.line:
         found = _inspect_line(trial, optimisations)
     else:
@@ -37,7 +39,7 @@ def inspect_bound(
     in_force: Mapping[str, Any],
     bind: Callable[[list[dict[str, Any]]], Sequence[Mapping[str, Any] | str]],
 ) -> list[Candidate]:
-    """Likewise, where `bind` says of all changes at once what the knobs would be."""
+    """The same candidates, where `bind` says for all changes at once what the knobs would be."""
     asked = [change.knobs for one in optimisations for change in one.changes]
     answers = {str(change): found for change, found in zip(asked, bind(asked), strict=True)}
 
@@ -54,7 +56,7 @@ def inspect_bound(
 
 
 def _inspect_line(trial: Trial, optimisations: Sequence[Optimisation]) -> dict[str, Any]:
-    """Whether the program takes a value is known when it is run with it."""
+    """The same for a launch line. Only running the program shows whether it takes a value."""
     in_force = typed_knobs(trial.knobs)
     return {
         "knobs": in_force,
@@ -94,9 +96,10 @@ def _inspect_function(
 def _candidate(
     optimisation: Optimisation, taken: int | list[str] | None, in_force: Mapping[str, Any]
 ) -> Candidate:
-    """`taken` is the index of a change, or why there is none; None where none is listed."""
+    """`taken` is the index of the change that is taken, or why none is; None where the optimisation
+    lists none."""
     size = optimisation.size
-    if size is not None:  # which sizes are tried is known later
+    if size is not None:  # the sizes to try are chosen later
         has_knob = type(in_force.get(size)) is int
         return Candidate(optimisation, refusal=None if has_knob else _no_knob(size))
     if taken is None:
@@ -118,7 +121,7 @@ def _no_knob(name: str) -> Refusal:
 
 
 def answer(request: dict[str, Any], _: object = None) -> dict[str, Any]:
-    """The task: which change of each optimisation is taken."""
+    """The task: which change of each optimisation the workload takes."""
     with ExitStack() as stack:
         if request["device"] == Device.CPU:
             from vramcast.probing.cuda_on_cpu import cuda_means_cpu
@@ -159,5 +162,5 @@ def taken(
             shown = ", ".join(f"{name}={value}" for name, value in change.items())
             return Refusal(Reason.ALREADY_SET, f"the baseline has it already ({shown})")
         return index
-    # A knob that refuses a value says more than one that is missing.
+    # A knob that refuses a value is a better reason than one that is missing.
     return min(refusals, key=lambda one: one.code == Reason.NO_KNOB, default=None)

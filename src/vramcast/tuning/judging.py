@@ -1,7 +1,7 @@
-"""Was a candidate worth it? From the runs without and with it to a verdict with its reason.
+"""Was a candidate worth it? A verdict with its reason, from the runs without and with it.
 
 One run counts as one number, the median of its steps: the steps of one process resemble each other.
-Times are compared as ratios, with one spread for both sides because runs are few.
+Times are compared as ratios, with one spread for both sides because there are few runs.
 """
 
 import math
@@ -19,11 +19,11 @@ from vramcast.records.tune import Reason, Speedup, TrialResult, TuneVerdict
 from vramcast.tuning.optimisations import Optimisation, Refusal
 from vramcast.units import format_bytes, format_percent
 
-# A smaller gain is not worth another setting.
+# A smaller gain is not worth a change of settings.
 LEAST_GAIN = 0.02
-# Many are tried: at 0.05, many tunes would apply something by chance.
+# Many candidates are tried: with 0.05, many tunes would apply one by chance.
 SIGNIFICANCE_LEVEL = 0.01
-# If the interval reaches so far, a run that was slower says nothing.
+# If the interval reaches this far, a slower run proves nothing.
 MUCH_NOISE = 1.5
 # After two wild runs the end of an interval may be too large for a float.
 MAX_LOGARITHM = 50.0
@@ -36,7 +36,7 @@ Runs = Sequence[Measurement]
 
 
 def judge(baseline: Runs, candidate: Runs, optimisation: Optimisation) -> TrialResult:
-    """`baseline` are runs that ended well; those of the candidate may have failed."""
+    """The verdict. `baseline` are runs that ended well; those of the candidate may have failed."""
     good = [run for run in candidate if run.outcome == Outcome.OK]
     failed = [run for run in candidate if run.outcome != Outcome.OK]
     result = _failed(failed[0]) if failed else _compared(baseline, good, optimisation)
@@ -103,7 +103,7 @@ def _other_losses(
         return None
     if difference is None:
         return Refusal(Reason.NO_LOSSES, "it gives no losses that could be compared")
-    # Where runs of the baseline differ among themselves, nothing finer can be judged.
+    # A difference smaller than that between runs of the baseline cannot be judged.
     own = loss_difference(baseline[:1], baseline[1:]) or 0.0
     if difference <= tolerance + own:
         return None
@@ -119,7 +119,7 @@ def has_finite_losses(run: Measurement) -> bool:
 
 
 def loss_difference(baseline: Runs, candidate: Runs) -> float | None:
-    """The largest of any step where both losses are finite."""
+    """The largest relative difference at any step where both losses are finite."""
     found = [
         abs(ours - theirs) / max(abs(theirs), 1e-12)
         for first in baseline[:1]
@@ -175,7 +175,8 @@ def compare(baseline: Runs, candidate: Runs) -> Speedup:
 
 
 def work_of_step(run: Measurement) -> tuple[float, str]:
-    """(tokens, "tokens"); samples if the length is unknown, else one step."""
+    """How much a step does, and in which unit: tokens; samples if the length is unknown; else one
+    step."""
     batch, length = run.knobs.get("batch_size"), run.knobs.get("seq_len")
     if type(batch) is not int or batch < 1:
         return 1.0, "steps"
@@ -190,13 +191,15 @@ def median_seconds(run: Measurement) -> float:
 
 
 def peak_memory_bytes(runs: Runs) -> int | None:
-    """Reserved; on the CPU, where nothing is reserved, allocated."""
+    """The peak reserved memory. On the CPU, where nothing is reserved, the peak allocated
+    memory."""
     known = [run.peak_reserved_bytes or run.peak_allocated_bytes or 0 for run in runs]
     return max(known, default=0) or None
 
 
 def likely_cause(error: str | None) -> str:
-    """A traceback's indented lines of code are not searched."""
+    """The likely cause of an error. Indented lines of a traceback, which are code, are not
+    searched."""
     text = re.sub(r"^  .*\n?", "", error or "", flags=re.MULTILINE).lower()
     for one in CAUSES:
         if any(re.search(pattern, text, re.DOTALL) for pattern in one["patterns"]):
@@ -205,7 +208,7 @@ def likely_cause(error: str | None) -> str:
 
 
 def missing_bytes_of(error: str | None) -> int | None:
-    """What was asked for, less what the GPU or the limit still had."""
+    """The bytes that were asked for, minus those that the GPU or the limit still had."""
     asked = _bytes(rf"tried to allocate {_SIZE}", error)
     free = _bytes(rf"of which {_SIZE} is free", error)
     if asked is None or free is None:

@@ -1,7 +1,7 @@
 """Options of a launch line that make a change: those that the line has, or that its program takes.
 
-Known are the options of Hugging Face's Trainer, of torchtune and litgpt, and those that a script
-declares itself, with argparse.
+vramcast knows the options of Hugging Face's Trainer, of torchtune and litgpt, and those that a
+script declares itself with argparse.
 """
 
 import ast
@@ -23,7 +23,7 @@ PASSES_OPTIONS = (
     "grad-accum-steps",
     "accumulation_steps",
 )
-# Programs that are no scripts, and what they take. torchtune's are written without dashes.
+# Installed programs, and the options that they take. torchtune's are written without dashes.
 TORCHTUNE = "tune"
 PROGRAMS = {
     TORCHTUNE: (
@@ -61,7 +61,8 @@ class LineOptions:
     def made(
         self, alternatives: Sequence[Mapping[str, str]], trainer: Mapping[str, str]
     ) -> dict[str, str] | None:
-        """The options that make a change; none where it is made already; None: not known."""
+        """The options that make a change. Empty where they are set already; None where no such
+        option is known."""
         offered = [trainer] if self.is_trainer and trainer else []
         offered += [one for one in alternatives if all(map(self.takes, one))]
         for options in offered:
@@ -104,7 +105,8 @@ class LineOptions:
 
 
 def options_of(words: Sequence[str]) -> dict[str, str]:
-    """Of a line: --name=value, --name value, and --name, which is true; torchtune's name=value."""
+    """The options of a line: --name=value, --name value, and --name, which means true; for
+    torchtune name=value."""
     found = {}
     for word, after in zip(words, [*words[1:], "--"], strict=False):
         name, equals, value = word.lstrip("-").partition("=")
@@ -117,7 +119,8 @@ def options_of(words: Sequence[str]) -> dict[str, str]:
 
 
 def with_options(words: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Those that are there are replaced. One without a value is a switch."""
+    """The line with these options; those that it has are replaced. An option without a value is a
+    switch."""
     kept, skip = [], False
     for word in words:
         name = word.lstrip("-").partition("=")[0] if word.startswith("-") or "=" in word else ""
@@ -151,7 +154,8 @@ def _declared_by(words: Sequence[str]) -> dict[str, Declared]:
 
 @cache
 def _declared_in(script: str) -> dict[str, Declared]:
-    """From its calls of add_argument; of a script that cannot be read nothing is known."""
+    """The options that a script declares by add_argument. Empty for a script that cannot be
+    read."""
     try:
         tree = ast.parse(Path(script).read_text())
     except (OSError, SyntaxError, ValueError):

@@ -1,5 +1,4 @@
-"""The optimisations that `vramcast tune` tries and `vramcast advise` predicts, read from
-optimisations.toml."""
+"""The optimisations of `vramcast tune` and `vramcast advise`, read from optimisations.toml."""
 
 import tomllib
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from vramcast.records.tune import Reason
 from vramcast.workload.configuration import Configuration
 
 FILE = Path(__file__).with_name("optimisations.toml")
-# Not packages, but what the machine must have.
+# Not packages, but parts that the machine must have.
 MACHINE_NEEDS = ("cuda", "triton", "compiler")
 
 
@@ -29,7 +28,7 @@ class Losses(StrEnum):
     NOT_COMPARED = "not compared"
 
 
-# At any step, relative to the baseline's loss.
+# The largest difference at any step, relative to the baseline's loss.
 TOLERANCES = {Losses.SAME: 1e-3, Losses.ROUNDED: 2e-2, Losses.COARSE: 5e-2}
 
 
@@ -83,7 +82,8 @@ def catalogue() -> list[Optimisation]:
 
 
 def chosen(only: str | None) -> Sequence[Optimisation]:
-    """All for None. What is asked for by name may change the training."""
+    """The optimisations to try; all of them for None. One that is asked for by name may change the
+    training."""
     every = [one for one in catalogue() if not one.only_advised]
     if only is None:
         return every

@@ -1,4 +1,4 @@
-"""What predictions say to a tune: batch sizes worth a run, and what would help at the end."""
+"""How a tune uses predictions: batch sizes worth a run, and what else would help at the end."""
 
 import math
 
@@ -11,7 +11,8 @@ from vramcast.tuning.runner import Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
 
-# The second prediction is for FACTOR times the batch, and says nothing beyond MAX_FACTOR times.
+# The second prediction is for FACTOR times the batch. Sizes beyond MAX_FACTOR times are not derived
+# from it.
 FACTOR, MAX_FACTOR = 8, 64
 UNPREDICTED_FACTORS = (2, 4, 8)
 # A run that takes more than 0.92 of the memory does not count as sound.
@@ -27,7 +28,8 @@ NO_GPU = "there is no GPU here that vramcast knows by name (--gpu names one)"
 def batch_sizes(
     batch: int, here: Prediction | str, larger: Prediction | str, max_seconds: float = math.inf
 ) -> list[int]:
-    """All above `batch`, rising, with steps of at most `max_seconds`."""
+    """The batch sizes above `batch` that are worth a run, rising, with steps of at most
+    `max_seconds`."""
     if isinstance(here, str) or isinstance(larger, str):
         return [factor * batch for factor in UNPREDICTED_FACTORS]
     seconds, more_seconds = here.step_seconds or 0.0, larger.step_seconds or 0.0
@@ -43,7 +45,7 @@ def batch_sizes(
     largest = min(limits)
     if largest <= batch:
         return []
-    # Here the fixed part is a twentieth of the step.
+    # At the knee, the fixed part is a twentieth of the step.
     knee = KNEE_SHARE / (1 - KNEE_SHARE) * fixed_seconds / slope if slope else batch
     knee = min(largest, max(batch, knee))
     found = [batch]
@@ -54,7 +56,7 @@ def batch_sizes(
 
 
 def gain_of_larger(here: Prediction | str, larger: Prediction | str) -> float:
-    """Of throughput, as a ratio; 1 if unknown or unfit."""
+    """The ratio of throughputs with the larger batch; 1 if it is unknown or does not fit."""
     if isinstance(here, str) or isinstance(larger, str) or larger.fits is False:
         return 1.0
     before, after = here.step_seconds, larger.step_seconds
@@ -66,7 +68,8 @@ def missing_bytes(prediction: Prediction) -> int:
 
 
 def _rounded(size: float) -> int:
-    """Down to a multiple of 8 from 16 on, of 32 from 128 on: kernels are fast for such sizes."""
+    """Rounds down to a multiple of 8 from 16 on, of 32 from 128 on: kernels are fast for such
+    sizes."""
     multiple = 32 if size >= 128 else 8 if size >= 16 else 1
     return int(size // multiple) * multiple
 
@@ -74,7 +77,8 @@ def _rounded(size: float) -> int:
 def predicted_gains(
     runner: Runner, final: Configuration, length: int
 ) -> tuple[list[PredictedGain], list[str]]:
-    """(what each would bring against the prediction for here, notes)."""
+    """What other GPUs and shorter sequences would bring, against the prediction for this GPU; and
+    notes."""
     gpu = runner.gpu
     if gpu is None:
         return [], [f"what other hardware would bring is not predicted: {NO_GPU}"]
@@ -100,7 +104,7 @@ def predicted_gains(
 def _gain(
     what: str, here: Prediction, there: Prediction | str, work: float = 1.0, reason: str = ""
 ) -> PredictedGain:
-    """A step there does `work` times as much as one here."""
+    """The gain. A step there does `work` times as much as one here."""
     if isinstance(there, str):
         return PredictedGain(what=what, reason=there)
     seconds = there.step_seconds if there.fits else None

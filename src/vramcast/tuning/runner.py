@@ -22,19 +22,19 @@ from vramcast.workload.configuration import Configuration
 
 WARMUP_STEPS, FIRST_STEPS, MIN_STEPS, MAX_STEPS = 2, 5, 3, 20
 MEASURED_SECONDS = 1.0
-# Slower ones are run as little as possible.
+# Workloads with slower steps are run as little as possible.
 SLOW_STEP_SECONDS = 1.0
 RUN_SECONDS, PREDICTION_SECONDS = 300.0, 300.0
-# With less time, a run is not started.
+# With less time left, no run is started.
 LEAST_SECONDS = 5.0
 
 
 class BudgetSpent(Exception):
-    """Before or during a run."""
+    """The time of the tune ran out, before or during a run."""
 
 
 class Runner:
-    """`trial` is what all runs have in common; `gpu` is what is predicted for."""
+    """`trial` is what all runs have in common; `gpu` is the GPU that predictions are for."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class Runner:
         self._deadline = time.monotonic() + budget_seconds
         self._num_steps: dict[str, int] = {}  # by configuration, from its first run
         self._has_slow_steps = False
-        self.prediction_seconds = 0.0  # of the last predictions
+        self.prediction_seconds = 0.0  # how long the last predictions took
 
     def seconds_left(self) -> float:
         return self._deadline - time.monotonic()
 
     def has_run(self, configuration: Configuration) -> bool:
-        """By an earlier call: measuring it takes no time."""
+        """Whether an earlier call has run it: then measuring it takes no time."""
         return self._folder.has_run(configuration.key)
 
     def measure(
@@ -63,7 +63,8 @@ class Runner:
         optimisations: Sequence[Optimisation] = (),
         reserve_seconds: float = 0.0,
     ) -> Measurement:
-        """Raises BudgetSpent rather than use the time reserved for later."""
+        """The measurement of a run. Raises BudgetSpent rather than use the time reserved for
+        later."""
         key = configuration.key
         found = self._folder.recorded_run(key)
         if found is None:
@@ -99,7 +100,8 @@ class Runner:
     def predict(
         self, configurations: Sequence[Configuration], gpus: Sequence[str] = ()
     ) -> list[Prediction | str]:
-        """For the GPU here, or each for a GPU of its own. A text says why there is none."""
+        """Predictions for the GPU here, or each for a GPU of its own. A text says why there is
+        none."""
         memory = None if gpus else self.trial.memory_cap_bytes
         targets: Sequence[str | None] = gpus or [self.gpu] * len(configurations)
         if targets[0] is None and memory is None:
@@ -140,7 +142,8 @@ class Runner:
 
 
 def steps_for(first: Measurement) -> int:
-    """For about a second: short, and the median is still robust."""
+    """How many steps to measure: for about a second, which is short and still gives a robust
+    median."""
     if first.times is None:
         return MIN_STEPS
     steps = math.ceil(MEASURED_SECONDS / first.times.median_seconds)

@@ -1,7 +1,7 @@
 """The search for the fastest configuration.
 
-Every candidate is tried alone, then those that helped on top of each other, then the end against
-the start.
+Every candidate is tried alone. Those that helped are tried on top of each other. Then the last
+configuration is compared with the first.
 """
 
 import math
@@ -23,9 +23,9 @@ from vramcast.workload.configuration import Configuration
 # The share of the budget for putting candidates together.
 TOGETHER_SHARE = 0.6
 MAX_ROUNDS = 3
-# A batch FACTOR times as large with so many times the throughput is tried first.
+# A batch FACTOR times as large is tried first if it gives so many times the throughput.
 LARGE_GAIN = 3.0
-# A step of a larger batch may take this share of the time left: a trial has some fourteen steps.
+# A step of a larger batch may take this share of the time left: a trial has about fourteen steps.
 STEP_SHARE = 0.02
 
 
@@ -38,17 +38,17 @@ class Search:
         progress: Report,
     ) -> None:
         self.runner, self._progress = runner, progress
-        self.candidates = list(candidates)  # sizes chosen on the way are added
+        self.candidates = list(candidates)  # candidates for sizes chosen later are added
         self.trials = Trials(runner, baseline)
         self.notes: list[str] = []
         self._stage, self._best_ratio = "alone", 1.0
-        self._has_chosen_batch = False  # on top of the others
+        self._has_chosen_batch = False  # while trying on top of the others
 
     def run(self) -> Speedup:
         self._first = self._run_baseline()
         for one in self.candidates:
             one.refusal = one.refusal or already_set(one.change, self._first)
-        # By prediction the GPU waits for the host: then a larger batch is tried first.
+        # If by prediction the GPU waits for the host, a larger batch is tried first.
         self._batch_first = (
             any(one.optimisation.size == "batch_size" for one in self._usable)
             and gain_of_larger(*self._predict_larger(self.trials.baseline)) >= LARGE_GAIN
@@ -96,7 +96,7 @@ class Search:
         return [knobs(**{knob: size}) for size in sizes]
 
     def _predict_larger(self, configuration: Configuration) -> list[Prediction | str]:
-        """Here, and for FACTOR times the batch."""
+        """The predictions for this configuration, and for FACTOR times its batch."""
         batch = FACTOR * self.size_of(configuration, "batch_size")
         larger = configuration.with_change(knobs(batch_size=batch))
         return self.runner.predict([configuration, larger])
@@ -124,10 +124,11 @@ class Search:
         self.trials.seconds_for_later = 0.0
 
     def _try_together(self) -> None:
-        """What won alone; what often helps; a larger batch, which makes runs longer; then the rest.
+        """Tries what won alone; what often helps; a larger batch, which makes runs longer; then the
+        rest.
 
-        What is slow to start comes last and once, unless there would be no time for it. What did
-        not help is tried again in rounds: it may help on top of another.
+        Candidates that are slow to start come last and once, unless there would be no time for
+        them. What did not help is tried again in rounds: it may help on top of another.
         """
         quick = [one for one in self._usable if not one.is_slow_to_start]
         slow = [one for one in self._usable if one.is_slow_to_start]
@@ -143,7 +144,7 @@ class Search:
             self._round(slow[:1])
         self._round(rest)
         self._rounds(quick, has_larger_step=False)
-        # Once more: the others may have saved time and memory.
+        # Sizes once more: the others may have saved time and memory.
         self._round(with_sizes(self._usable, at_the_end=True))
         self._round(slow)
 
@@ -164,12 +165,13 @@ class Search:
                     break
 
     def _variants(self, candidate: Candidate) -> Iterator[Candidate]:
-        """The candidate, or one for each size: sizes depend on the memory that the others leave."""
+        """The candidate itself, or one for each size: sizes depend on the memory that the others
+        leave."""
         changes = [candidate.change]
         if candidate.optimisation.size is not None:
             changes = self._sized(candidate, self.trials.configuration)
         for change in changes:
-            if candidate.last is None:  # it was not tried alone
+            if candidate.last is None:  # it has not been tried alone
                 candidate.change = change
             new = Candidate(candidate.optimisation, change)
             variant = next((known for known in self._usable if known.name == new.name), new)
@@ -180,10 +182,12 @@ class Search:
                 yield variant
 
     def _try_on_top(self, candidate: Candidate, before: Configuration) -> bool:
-        """Whether it was applied. `before` had none of its sizes yet."""
+        """Tries a candidate on top of the others. Returns whether it was applied. `before` is the
+        configuration without any of its sizes."""
         now = self.trials.configuration
         if not self.trials.applied and candidate.alone:
-            result: TrialResult | None = candidate.alone  # on top of nothing: that was measured
+            # nothing is applied yet, so this was already measured
+            result: TrialResult | None = candidate.alone
         else:
             result = self.trials.try_on(now, candidate)
             candidate.num_on_top += 1
@@ -202,7 +206,8 @@ class Search:
         return compare(self.trials.good_runs(start), self.trials.good_runs(end))
 
     def _total(self) -> Speedup:
-        """Over all runs of start and end, once more side by side."""
+        """The speed-up over all runs of start and end, after running both once more side by
+        side."""
         if not self.trials.applied:
             return Speedup(ratio=1.0)
         self._progress(Progress("start and end side by side"))

@@ -14,29 +14,31 @@ from vramcast.tuning.runner import BudgetSpent, Runner
 from vramcast.units import format_bytes
 from vramcast.workload.configuration import Configuration
 
-# Two runs compile one and a half times: the second finds most in a cache.
+# Two runs take the time of one and a half compilations: the second finds most in a cache.
 NUM_COMPILATIONS = 1.5
-# More of the time left than a prediction should take.
+# A prediction that takes more than this share of the time left is slow.
 SLOW_PREDICTION_SHARE = 0.05
-# Less of the memory than this leaves room for most changes.
+# Where less than this share of memory is taken, there is room for most changes.
 ROOMY_SHARE = 0.5
 
 
 class Trials:
-    """What was run, and the candidates that were applied on top of each other."""
+    """The runs so far, and the candidates that were applied on top of each other."""
 
     def __init__(self, runner: Runner, baseline: Configuration) -> None:
         self._runner = runner
         self._runs: dict[str, list[Measurement]] = defaultdict(list)
         self._predictions: dict[str, Prediction] = {}
-        self.seconds_for_later = 0.0  # kept back from the trials of now
+        self.seconds_for_later = 0.0  # not available to the present trials
         self.baseline = self.configuration = baseline
         self.applied: list[Candidate] = []
-        # Also those replaced later, by the key of the configuration that each was applied to.
+        # Applied candidates, also those replaced later, by the key of the configuration that each
+        # was applied to.
         self.steps: dict[str, Candidate] = {}
 
     def apply(self, candidate: Candidate, before: Configuration) -> None:
-        """`before` had none of its sizes yet: a larger one replaces a smaller."""
+        """Applies a candidate. `before` is the configuration without any of its sizes: a larger one
+        replaces a smaller."""
         self.steps.pop(before.key, None)
         self.steps[before.key] = candidate
         candidate.replaced_by = ""
@@ -47,7 +49,8 @@ class Trials:
         self.applied = [one for one in self.applied if not one.replaced_by] + [candidate]
 
     def run(self, configuration: Configuration, candidate: Candidate | None = None) -> Measurement:
-        """The runs of a candidate on trial must leave the time that is kept back."""
+        """Runs a configuration. The runs of a candidate must leave the time that is kept for
+        later."""
         optimisations = [
             one.optimisation
             for one in (*self.applied, candidate)
@@ -70,7 +73,8 @@ class Trials:
         return found
 
     def try_on(self, without: Configuration, candidate: Candidate) -> TrialResult | None:
-        """None if there was no time: then `candidate.not_tried` is set."""
+        """The result of trying a candidate. None if there was no time; then `candidate.not_tried`
+        is set."""
         try:
             if unfit := self._predicted_not_to_fit(without, candidate):
                 return unfit
@@ -84,12 +88,12 @@ class Trials:
             return None
         except EnvironmentProblem:
             raise
-        except VramcastError as problem:  # a knob that this workload does not take after all
+        except VramcastError as problem:  # this workload does not take the knob after all
             return ended(TuneVerdict.FAILED, Reason.KNOBS_REFUSED, problem.message)
         return self.judge(without, candidate)
 
     def _run_both(self, without: Configuration, candidate: Candidate) -> None:
-        """B B A, after the A that is there; less once the candidate has lost."""
+        """Runs B B A, after the A that is there; fewer once the candidate has lost."""
         configuration = without.with_change(candidate.change)
         runs = self._runs[configuration.key]
         if len(runs) >= 2:
@@ -109,7 +113,7 @@ class Trials:
         configuration = without.with_change(candidate.change)
         if self._runs[configuration.key] or self.is_slow_to_predict(candidate):
             return None
-        # What changes tensors, as autocast does, may need more even if it often saves memory.
+        # A change of tensors, such as autocast, may need more memory even if it often saves some.
         may_need_more = candidate.change.knobs and self._share_taken(without) > ROOMY_SHARE
         if not candidate.optimisation.predicted and not may_need_more:
             return None
@@ -131,20 +135,20 @@ class Trials:
         )
 
     def _share_taken(self, configuration: Configuration) -> float:
-        """Of the memory that there is; 0 if unknown."""
+        """The share of the available memory that it takes; 0 if unknown."""
         for run in self.good_runs(configuration)[-1:]:
             if limit := run.memory_cap_bytes or run.capacity_bytes:
                 return (run.peak_reserved_bytes or 0) / limit
         return 0.0
 
     def is_slow_to_predict(self, candidate: Candidate | None = None) -> bool:
-        """Slower than an attempt that fails."""
+        """Whether a prediction takes longer than a run that fails."""
         limit = SLOW_PREDICTION_SHARE * self._runner.seconds_left()
         first_step = candidate.optimisation.start_seconds if candidate else 0.0
         return self._runner.prediction_seconds > max(limit, first_step)
 
     def is_tight(self, num_others: int, candidate: Candidate) -> bool:
-        """Whether others would leave no time for it."""
+        """Whether the others would leave no time for this candidate."""
         seconds = (2 * num_others + 3) * self._seconds_of(self.configuration)
         return not self._is_time_for(seconds, candidate)
 
@@ -156,11 +160,11 @@ class Trials:
         return self.seconds_to_spend() > seconds
 
     def _reserve(self) -> float:
-        """For later trials, and for start and end side by side."""
+        """The time kept for later trials, and for start and end side by side."""
         ends = (self.baseline, self.configuration)
         return self.seconds_for_later + sum(map(self._seconds_of, ends))
 
     def _seconds_of(self, configuration: Configuration) -> float:
-        """Of the last run: the first one also imports torch or compiles."""
+        """The seconds of the last run; the first one also imports torch or compiles."""
         runs = self._runs[configuration.key]
         return runs[-1].seconds if runs else 0.0

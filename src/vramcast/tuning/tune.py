@@ -147,7 +147,7 @@ def _prober(trial: Trial) -> Prober:
 
 
 def _request(trial: Trial, gpu: str | None, only: str | None) -> dict[str, Any]:
-    """What must be the same for runs to be taken over."""
+    """What must be the same if earlier runs are to be used."""
     here = nvml.gpu_states()
     return {
         "version": 1,
@@ -182,7 +182,7 @@ def tune_with(
     outlook: bool = True,
     progress: Report = ignore,
 ) -> TuneResult:
-    """A whole tune; tests give it a runner with invented numbers."""
+    """A whole tune. Tests give it a runner with invented numbers."""
     for one in candidates:
         one.refusal = missing_on(one.optimisation, machine, runner.trial.device) or one.refusal
     search = Search(runner, candidates, baseline, progress)
@@ -195,10 +195,10 @@ def tune_with(
 
 
 def baseline_of(knobs: Mapping[str, Any], in_force: Mapping[str, Any]) -> Configuration:
-    """The knobs that were given, as the workload has them."""
+    """The given knobs, with the values that the workload made of them."""
     plain = {name: in_force[name] for name in knobs}
     for name, given in knobs.items():
-        # A dtype or an Enum comes back as its text: it must be given as text again.
+        # A dtype or an Enum comes back as another text; the original text must be given again.
         if isinstance(given, Text) and isinstance(plain[name], str) and plain[name] != given:
             plain[name] = given
     return Configuration(knobs=plain)
@@ -286,7 +286,7 @@ def _candidate_result(candidate: Candidate, applied: Sequence[Candidate]) -> Can
 
 
 def conclusion(candidate: Candidate, applied: Sequence[Candidate]) -> TrialResult:
-    """Over all trials of a candidate."""
+    """The verdict on a candidate over all its trials."""
     alone, last = candidate.alone, candidate.last or candidate.not_tried
     if candidate.refusal:
         return judging.ended(TuneVerdict.NOT_APPLICABLE, *candidate.refusal)
