@@ -95,7 +95,7 @@ def _on(device: str, given: object) -> object:
 
 
 def most_programs_do_without_torchs_meta_kernels_in_python() -> None:
-    """Nor its compiler, which torchvision and deterministic algorithms import otherwise."""
+    """Nor its compiler, which torchvision, einx and deterministic algorithms import otherwise."""
     code = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -105,6 +105,9 @@ from torch import nn
 with SESSION.recording():
     from torch._dynamo.utils import is_compile_supported
     torch.use_deterministic_algorithms(True)
+    assert torch.compiler.allow_in_graph(print) is print
+    def mine(): ...
+    assert torch.compiler.allow_in_graph([mine]) == [mine]
     x = torch.rand(2, 6, 9, 7, device="cuda")
     net = nn.Sequential(nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)).cuda()
     loss = nn.functional.cross_entropy(net(x), torch.zeros(2, 7, 5, device="cuda").long())
@@ -113,6 +116,7 @@ with SESSION.recording():
     assert not [name for name in names if name in sys.modules]
     assert is_compile_supported("cpu") is True
     assert torch._dynamo.utils.is_compile_supported is not is_compile_supported
+    assert id(mine) in torch._dynamo.trace_rules._allowed_callable_ids()
     import torch._inductor.config
     assert torch._inductor.config.deterministic
 """

@@ -107,5 +107,6 @@ COMMITS = {
     "lucidrains/simple-hierarchical-transformer": "cc17497c34f106acbdd928092ff7a5f5e3413221",
     "GFNOrg/torchgfn": "f39bfc96407c0dcf443a41e5abb97503d707ea94",
     "facebookresearch/flow_matching": "11568d37f8d5a080e12aa7b5305d9c35ae07d136",
+    "lucidrains/Mega-pytorch": "dc765fd5313bf02419a473dfc819b2ab33e046e8",
     "karpathy/nanochat": "92d63d4e8bb4df75c3b71618f31ddde2378b2bcd",
 }

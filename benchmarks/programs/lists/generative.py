@@ -20,7 +20,10 @@ PROGRAMS = [
     ),
     *(
         Listed(f"gan_{name}", GAN, f"implementations/{name}", f"python {name}.py", DIGITS_OF_GAN)
-        for name in ("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae", "ebgan", "sgan")
+        for name in (
+            *("gan", "dcgan", "wgan_gp", "acgan", "infogan", "aae", "ebgan", "sgan"),
+            *("relativistic_gan", "wgan_div"),
+        )
     ),
     Listed(
         "gan_pix2pix",

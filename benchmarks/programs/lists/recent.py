@@ -58,6 +58,24 @@ PROGRAMS = [
         "--ode_method heun2",
         beside=("flow_matching",),
     ),
+    Listed("gated_averages", "lucidrains/Mega-pytorch", ".", "python train.py", ENCYCLOPEDIA),
+    Listed(
+        "x_transformers_muon",
+        "lucidrains/x-transformers",
+        ".",
+        "python train_with_muon.py",
+        ENCYCLOPEDIA,
+    ),
+    *(
+        Listed(
+            f"vector_quantize_{name}",
+            "lucidrains/vector-quantize-pytorch",
+            ".",
+            f"env HOME=. python examples/autoencoder_{name}.py",
+            (("data/fashion_mnist/FashionMNIST", "clothes/FashionMNIST"),),
+        )
+        for name in ("fsq", "lfq", "sim_vq")
+    ),
     Listed("chat_from_nothing", "karpathy/nanochat", ".", CHAT),
     Listed("chat_from_nothing_fp8", "karpathy/nanochat", ".", f"{CHAT} --fp8"),
 ]

@@ -149,6 +149,14 @@ class _LazyDynamo(types.ModuleType):
         return later(function, decorate, at_first_call=False)
 
     @staticmethod
+    def allow_in_graph(function: Any) -> Any:
+        """Marks what it is given. Libraries do it as they are imported (einx)."""
+        if isinstance(function, list | tuple):
+            return [_LazyDynamo.allow_in_graph(each) for each in function]
+        _Later(function, lambda marked: sys.modules[NAME].allow_in_graph(marked))
+        return function
+
+    @staticmethod
     def graph_break(*_: Any, **__: Any) -> None: ...
 
     @staticmethod
