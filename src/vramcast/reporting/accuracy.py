@@ -92,7 +92,7 @@ def _goal(goal: str, reached: bool | None) -> page.Remark:
 def scatter(result: AccuracyResult) -> page.Chart:
     rows = [row for row in result.rows if row.measured_reserved_bytes]
     layers = [_exact([row.measured_reserved_bytes for row in rows])]
-    for method in reversed(result.reserved):  # the last is on top
+    for method in reversed(result.reserved):  # the layer drawn last is on top
         points, details = [], []
         for row in rows:
             measured, said = row.measured_reserved_bytes, row.said_by(method)
@@ -160,7 +160,8 @@ def _histogram(result: AccuracyResult, rows: Sequence[AccuracyRow]) -> page.Char
 
 
 def _bin(error: float) -> int:
-    """Rounded: 0.1 % computed from bytes must not be above 0.1 %."""
+    """The index of the bin. The error is rounded first: 0.1 % computed from bytes must not be above
+    0.1 %."""
     return 1 + bisect_left(BINS, round(abs(error), 9)) if error else 0
 
 

@@ -63,7 +63,7 @@ def _verdict(advice: Advice) -> page.Remark:
 
 
 def _cost(one: AdvisedChange) -> str:
-    """As in "saves 17.46 GiB, 2 % more time"."""
+    """A text such as "saves 17.46 GiB, 2 % more time"."""
     return f"saves {page.size(one.saved_bytes)}{page.given(', {} time', _time(one))}"
 
 
@@ -103,7 +103,7 @@ def _how(one: AdvisedChange) -> str:
 
 
 def _training(one: AdvisedChange) -> list[str]:
-    """Each thing once."""
+    """What the changes mean for the training, each thing once."""
     return list(dict.fromkeys(filter(None, one.training)))
 
 

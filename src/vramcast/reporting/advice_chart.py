@@ -28,7 +28,7 @@ def _view(advice: Advice, bars: Sequence[page.Bar], name: str) -> page.View:
 
 
 def _waterfall(advice: Advice, best: AdvisedChange) -> list[page.Bar]:
-    """One change on top of the other, as far as their combinations were predicted."""
+    """Bars of one change on top of the other, as far as their combinations were predicted."""
     before = advice.peak_reserved_bytes
     bars = [page.Bar(TODAY, TODAY, 0, before, [page.size(before)])]
     for names, step in _steps(advice, best):
@@ -39,7 +39,7 @@ def _waterfall(advice: Advice, best: AdvisedChange) -> list[page.Bar]:
 
 
 def _steps(advice: Advice, best: AdvisedChange) -> Iterator[tuple[list[str], AdvisedChange]]:
-    """What is added, and what is predicted then; what saves most first."""
+    """The names that each step adds, and the prediction with them. What saves most comes first."""
     known = [*advice.alone, *advice.suggestions]
     done: frozenset[str] = frozenset()
     while done != set(best.names):

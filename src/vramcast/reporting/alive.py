@@ -7,7 +7,7 @@ from vramcast.reporting import sections as page
 from vramcast.reporting.tensors import colour_of, described, folded_modules, operator_of, words
 
 NO_MODULE, NO_LINE = "outside of modules", "line not known"
-# What is narrower than this share of the whole cannot be seen or pointed at.
+# A part narrower than this share of the whole cannot be seen or pointed at.
 SMALLEST_SHARE = 2e-4
 MOST_BARS = 24
 Path = tuple[str, ...]
@@ -33,7 +33,7 @@ def _root(places: Sequence[AlivePlace], path_of: Callable[[AlivePlace], Path]) -
 
 
 def _modules(place: AlivePlace) -> Path:
-    """`blocks.*` is one part, not two."""
+    """The parts of a module's name. `blocks.*` is one part, not two."""
     parts: list[str] = []
     for name in place.module.split("."):
         if name == "*" and parts:
@@ -106,7 +106,7 @@ def _times(name: str, places: Sequence[AlivePlace], num_bytes: int) -> str:
 
 
 def _where(places: Sequence[AlivePlace]) -> list[str]:
-    """The largest lines, or modules."""
+    """The largest source lines, or modules."""
     ranked = sorted(places, key=lambda place: -place.num_bytes)[:3]
     return [
         f"{page.size(place.num_bytes)} {place.source or place.module or NO_LINE}"
@@ -115,7 +115,8 @@ def _where(places: Sequence[AlivePlace]) -> list[str]:
 
 
 def _by_module(groups: Sequence[AliveGroup]) -> list[tuple[str, str, int, list[str]]]:
-    """Those that are alike together, largest first, as `_bars` wants them."""
+    """Memory by category and module, similar modules together, largest first, in the form that
+    `_bars` takes."""
     names = folded_modules(group.module for group in groups)
     alike: dict[tuple[str, str], list[AliveGroup]] = {}
     for group in groups:
@@ -159,7 +160,8 @@ def alive_bars(p: Prediction) -> page.Chart:
 
 
 def _bars(name: str, bars: Iterable[tuple[str, str, int, list[str]]]) -> page.View:
-    """Of category, label, bytes and details; a layer for each category makes a legend."""
+    """A view of bars, from category, label, bytes and details. Each category is a layer, which
+    gives a legend."""
     colours, drawn = {}, []
     for category, label, num_bytes, details in bars:
         colours[words(category)] = colour_of(category)

@@ -11,7 +11,8 @@ Bands = Sequence[PhaseBand | StepBand]
 
 
 def piece_layers(memory: StepMemory, bands: Bands) -> list[page.Layer]:
-    """For each category what is large one by one, then the rest. None in older records."""
+    """For each category its large allocations one by one, then the rest. Empty for older
+    records."""
     by_category: dict[str, list[int]] = {}
     for rank, one in enumerate(memory.allocations):
         by_category.setdefault(memory.tensors[one.tensor].category, []).append(rank)
@@ -21,7 +22,7 @@ def piece_layers(memory: StepMemory, bands: Bands) -> list[page.Layer]:
 
 
 def _rest(memory: StepMemory) -> list[page.Layer]:
-    """The smaller ones of each category together."""
+    """For each category, its smaller allocations together."""
     events = memory.rest.get("event", [])
     names = sorted(memory.rest.keys() - {"event"}, key=[*CATEGORIES, *memory.rest].index)
     return [
@@ -48,7 +49,7 @@ def _layer(memory: StepMemory, category: str, ranks: Sequence[int], bands: Bands
 
 
 def _ends(memory: StepMemory, one: StepAllocation) -> tuple[int, int]:
-    """Within the step."""
+    """When it begins and ends, as events of the step."""
     end = memory.num_events
     freed = end if one.freed_event is None else one.freed_event - memory.first_event
     return max(0, one.made_event - memory.first_event), max(0, min(end, freed))

@@ -23,7 +23,8 @@ FEWEST_POINTS = 50
 
 
 def of_runs(runs: Sequence[TrainedRun]) -> list[page.Section]:
-    """Losses under different protocols or data must not share a chart."""
+    """A section for each protocol and data set: losses under different ones must not share a
+    chart."""
     groups: dict[tuple[str, str], list[TrainedRun]] = {}
     for run in runs:
         groups.setdefault((run.trial.protocol_hash, run.trial.data.hash), []).append(run)
@@ -56,7 +57,7 @@ def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
     most = max(FEWEST_POINTS, min(MOST_POINTS, MOST_IN_ALL // max(1, len(runs))))
     models = dict.fromkeys(run.trial.label for run in runs)
     colours = dict(zip(models, itertools.cycle(page.SERIES_COLOURS), strict=False))
-    # The first losses are far above the rest, which a plain axis would flatten.
+    # The first losses are far above the rest, which a linear axis would flatten.
     positive = all(loss > 0 for run in runs for loss in run.losses if loss is not None)
 
     def view(
@@ -90,14 +91,15 @@ def _losses(all_runs: Sequence[TrainedRun]) -> page.Chart:
 
 
 def _means(points: Sequence[tuple[float, float]], most: int) -> list[list[float]]:
-    """They show where noisy losses go."""
+    """Means of neighbouring points, which show the trend of noisy losses."""
     length = max(1, -(-len(points) // most))
     parts = [points[i : i + length] for i in range(0, len(points), length)]
     return [[part[-1][0], math.fsum(y for _, y in part) / len(part)] for part in parts]
 
 
 def _results(runs: Sequence[TrainedRun]) -> page.Table:
-    """What is the same for all runs is said below: a terminal has 80 characters."""
+    """The table of results. Values that are the same for all runs are noted below it, because a
+    terminal has only 80 characters."""
     protocol = runs[0].trial.protocol
     cells: dict[str, page.Cell] = {
         "model": "trial.label",

@@ -14,7 +14,7 @@ def compiled_lines(p: Prediction) -> list[str]:
 
 def _saved(p: Prediction, c: Compilation) -> str:
     before_bytes, before_seconds = c.eager_peak_reserved_bytes, c.eager_step_seconds
-    if before_bytes is None:  # of a launch line, which would run a second time
+    if before_bytes is None:  # a launch line would have to run a second time
         return "--no-compile shows what it takes without torch.compile"
     parts = [page.size(before_bytes) + _less(p.peak_reserved_bytes, before_bytes)]
     if before_seconds and p.step_seconds:
@@ -23,7 +23,7 @@ def _saved(p: Prediction, c: Compilation) -> str:
 
 
 def _less(now: float, before: float) -> str:
-    """Of a number without torch.compile: what it does to it."""
+    """What torch.compile does to a number, given the number without it."""
     change = now / before - 1
     if abs(change) < 0.005:
         return " (the same)"

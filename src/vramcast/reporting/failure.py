@@ -16,7 +16,7 @@ def why_not(p: Prediction) -> list[page.Remark]:
 
 
 def tensor_line(tensor: LargeTensor) -> str:
-    """As in "float32[8, 50304] of addmm in blocks.0, train.py:12 in forward"."""
+    """A text such as "float32[8, 50304] of addmm in blocks.0, train.py:12 in forward"."""
     parts = [
         tensor.name,
         shape_of(tensor) or "scratch memory",

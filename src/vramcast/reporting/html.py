@@ -35,9 +35,9 @@ SCRIPTS = (
         "start.js",
     ),
 )
-SENTENCE = 30  # characters: longer cells are text
+SENTENCE = 30  # characters: longer cells are sentences
 LONG_WORD = 18
-PHONE_PIXELS = 352  # of a table, with the space after the last column
+PHONE_PIXELS = 352  # the width of a table, with the space after the last column
 MOST_FOLDED = 12
 
 
@@ -92,7 +92,7 @@ def _contents(report: Report) -> str:
 
 
 def _section(section: Section, title: str, number: int, figures: list[Figure]) -> Iterator[str]:
-    same = ' class="same"' if section.heading == title else ""  # said above it already
+    same = ' class="same"' if section.heading == title else ""  # the page's title says it already
     yield f'<section id="section-{number}"><h2{same}>{_text(section.heading)}</h2>'
     if section.subtitle:
         yield f'<p class="knobs">{_text(section.subtitle)}</p>'
@@ -122,7 +122,7 @@ def _section(section: Section, title: str, number: int, figures: list[Figure]) -
 
 def _meter(meter: Meter) -> Iterator[str]:
     total, capacity = meter.total_bytes, meter.capacity_bytes
-    # The line of the capacity lies inside.
+    # The line of the capacity must lie inside.
     whole = max(total, 1.03 * (capacity or 0), 1)
     label = _text(meter.label)
     yield f'<figure><h3>{label}</h3><div class="meter-box">'
@@ -148,13 +148,13 @@ def _table(table: Table) -> Iterator[str]:
     if title:
         yield f'<h3 class="table">{title}</h3>'
     folds = _folds(table)
-    # What scrolls can be reached by keys, and says what it is.
+    # A scrolling area must be reachable by keys, and needs a label.
     yield f'<div class="scroll" tabindex="0" role="group" aria-label="{title or "table"}">'
     yield '<table class="folds" role="table">' if folds else "<table>"
     if any(table.columns):
         yield f"<thead{_role('rowgroup', folds)}><tr{_role('row', folds)}>"
         for column in table.columns:
-            # An empty heading would be read out.
+            # Screen readers would read out an empty heading.
             tag = f'th scope="col"{_role("columnheader", folds)}' if column else "td"
             yield f"<{tag}{_left(column in table.left)}>{_text(column)}</{tag[:2]}>"
         yield "</tr></thead>"
@@ -171,7 +171,7 @@ def _table(table: Table) -> Iterator[str]:
 def _cells(table: Table, row: Sequence[str], folds: bool) -> Iterator[str]:
     for place, (column, cell) in enumerate(zip(table.columns, row, strict=True)):
         left = column in table.left
-        # In a block a cell has its heading before it, but the name that the block begins with.
+        # On a phone every cell has its heading before it, except the name that begins the block.
         is_name = place == 0 and left and not cell[:1].isdigit()
         named = folds and column not in ("", "%") and not is_name
         heading = f' data-heading="{_text(column)}"' if named else ""
@@ -179,13 +179,14 @@ def _cells(table: Table, row: Sequence[str], folds: bool) -> Iterator[str]:
 
 
 def _role(name: str, folds: bool) -> str:
-    """A table whose rows are laid out as blocks is no table to screen readers without it."""
+    """The role attribute: without it, screen readers do not see a table whose rows are laid out as
+    blocks."""
     return f' role="{name}"' if folds else ""
 
 
 def _folds(table: Table) -> bool:
-    """Whether it is too wide for a phone, where its rows become blocks. A long table of numbers
-    scrolls instead: numbers are compared down a column."""
+    """Whether the table is too wide for a phone, where its rows become blocks. A long table of
+    numbers scrolls instead, because numbers are compared down a column."""
     by_column = zip(table.columns, zip(*table.rows, strict=True), strict=False)
     widths = [_phone_pixels(name in table.left, (name, *cells)) for name, cells in by_column]
     has_sentences = any(len(cell) > SENTENCE for row in table.rows for cell in row[1:])
@@ -194,7 +195,7 @@ def _folds(table: Table) -> bool:
 
 
 def _phone_pixels(left: bool, cells: Iterable[str]) -> float:
-    """About what a column takes there, as assets/page.css has it."""
+    """About how wide a column is on a phone, by assets/page.css."""
     longest = max(map(len, cells))
     if left:
         return 247 if longest > SENTENCE else min(max(119, 7.2 * longest + 22), 164)
@@ -202,8 +203,8 @@ def _phone_pixels(left: bool, cells: Iterable[str]) -> float:
 
 
 def _left(left: bool, cell: str = "") -> str:
-    """On a phone a sentence without room would be a tall column of single words, and a long word
-    as wide as the page."""
+    """The classes of a text cell. On a phone, a sentence needs room, or it would be a tall column
+    of single words. A long word may break, or it would be as wide as the page."""
     if not left:
         return ""
     breaks = max(map(len, cell.split()), default=0) > LONG_WORD

@@ -15,7 +15,7 @@ GPUS = (
 
 
 def _gpus_beside(own: Mapping[str, int]) -> list[tuple[str, int]]:
-    """With what the allocator may take there."""
+    """These GPUs and others, with the memory that the allocator may take there."""
     others = {name: find_gpu(name).usable_bytes for name in GPUS if name not in own}
     return sorted({**others, **own}.items(), key=lambda item: item[1])
 
@@ -23,7 +23,7 @@ def _gpus_beside(own: Mapping[str, int]) -> list[tuple[str, int]]:
 def calculator_of(
     found: MemoryFit, title: str, own: Mapping[str, int], start: Mapping[str, int]
 ) -> page.Calculator | None:
-    """None where no knob moves."""
+    """Sliders for this law. None where no knob varies."""
     moving = [knob for knob in found.knobs if knob.largest > knob.smallest]
     if not moving:
         return None
@@ -57,7 +57,7 @@ def _slider(knob: Knob, start: Mapping[str, int]) -> page.Slider:
     name, smallest, largest = knob.name, int(knob.smallest), int(knob.largest)
     if name == "batch_size":
         return page.Slider(name, 1, largest, start.get(name, largest))
-    # The largest power of two that reaches both ends: lengths are mostly multiples of one.
+    # The largest power of two that divides both ends: lengths are mostly multiples of one.
     step = (smallest | largest) & -(smallest | largest)
     return page.Slider(name, smallest, largest, start.get(name, smallest), step)
 
@@ -70,7 +70,7 @@ def batch_calculator(result: MaxBatch) -> page.Calculator | None:
     largest = result.largest_batch or 1
     start = result.recommended or result.maximum
     value = start.batch_size if start else largest
-    # Below the sizes the law was made from, the optimizer may take more than the batch.
+    # Below the sizes that the law was fitted to, the optimizer may set the peak.
     smallest = min(law.smallest_batch or 1, value)
     return page.Calculator(
         title="Memory for a batch size",
@@ -140,7 +140,7 @@ def _worst(found: MemoryFit) -> str:
 
 
 def _errors(found: MemoryFit) -> page.Chart | None:
-    """With as many terms as runs every error is zero."""
+    """A chart of the errors. None with as many terms as runs, where every error is zero."""
     if len(found.rows) <= len(found.terms):
         return None
 

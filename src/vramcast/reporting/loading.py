@@ -23,7 +23,7 @@ RECORDS = ("predictions.json", "plan.json", "accuracy.json", "result.json")
 class Loaded:
     record: Any
     path: Path
-    traces: Sequence[Trace] = ()  # of a measurement
+    traces: Sequence[Trace] = ()  # those of a measurement
 
 
 def load(path: Path) -> list[Loaded]:
@@ -40,7 +40,7 @@ def _shown(path: Path) -> str:
 
 
 def _from_folder(path: Path) -> list[Loaded]:
-    """What the commands leave in a folder; one may hold several kinds."""
+    """The records that commands leave in a folder. It may hold several kinds."""
     is_trial = (path / "trial.json").exists()
     trials = [path] if is_trial else sorted(trial.parent for trial in path.glob("*/trial.json"))
     # A trial that has not ended has no result.
@@ -61,7 +61,7 @@ def _from_folder(path: Path) -> list[Loaded]:
 
 
 def _recorded_rows(path: Path) -> Loaded:
-    """Of an accuracy run without the table made of them."""
+    """The rows of an accuracy run, where the finished table is missing."""
     return Loaded(result_from(read_records(path), shipped().calibrated_on), path)
 
 

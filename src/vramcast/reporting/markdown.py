@@ -1,4 +1,4 @@
-"""A report as Markdown: the same tables; of a figure its title and caption."""
+"""A report as Markdown: the same tables, and the title and caption of each figure."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -28,7 +28,8 @@ def as_markdown(report: Report) -> str:
 
 
 def brief_markdown(sections: Sequence[Section]) -> str:
-    """What a command shows, for a pull request: all but answers and their tables is folded."""
+    """What a command shows, for a pull request. Everything but answers and their first tables is
+    folded."""
     lines: list[str] = []
     for record in by_record(sections):
         shown = [section for section in record if not section.detail]
@@ -50,7 +51,7 @@ def brief_markdown(sections: Sequence[Section]) -> str:
 
 
 def _folded(title: str, lines: Iterable[str]) -> Iterator[str]:
-    """GitHub reads what is inside as Markdown only between empty lines."""
+    """A folded block. GitHub reads its contents as Markdown only between empty lines."""
     inside = "\n".join(lines).rstrip()
     if inside:
         yield from (f"<details><summary>{markdown_cell(title)}</summary>", "", inside, "")

@@ -15,7 +15,7 @@ CHOICES = ("maximum", "recommended", "conservative", "fastest", "knee")
 
 
 def of_max_batch(result: MaxBatch, measured: Sequence[Measurement] = ()) -> list[page.Section]:
-    """`measured` are of any batch size."""
+    """`measured` may have any batch size."""
     confirmed = "Sizes marked measured were run on the GPU, the others are predicted"
     how = confirmed if result.confirmed else "All numbers are predicted"
     memory = page.Section(

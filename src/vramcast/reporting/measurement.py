@@ -129,7 +129,7 @@ def _memory(m: Measurement) -> page.Table:
     if m.device == "cpu":
         known = [rows[0], rows[-1]]
     columns = ["measured", "first step", "warming up", "warm", "peak"]
-    if m.phases:  # a program's memory is shown phase by phase
+    if m.phases:  # a program has a table of its phases
         columns, known = [columns[0], columns[-1]], [[row[0], row[-1]] for row in known]
     return page.Table(
         title="Memory",

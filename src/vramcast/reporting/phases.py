@@ -14,7 +14,7 @@ UNITS = {
 
 def phases_table(phases: Sequence[Phase], origin: str, samples: str) -> page.Table:
     highest = max(phase.peak_reserved_bytes for phase in phases)
-    # memory that was reserved stays: the first phase with the highest decides
+    # reserved memory stays reserved, so the first phase with the highest peak decides
     decides = next(phase for phase in phases if phase.peak_reserved_bytes == highest)
     return page.Table(
         title="Phases",

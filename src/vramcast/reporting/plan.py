@@ -39,7 +39,7 @@ def of_plan(plan: Plan) -> list[page.Section]:
 
 
 def _limits(plan: Plan) -> list[str]:
-    """Each once, with the GPUs it is of."""
+    """Each limit once, with the GPUs that it applies to."""
     found: dict[str, list[str]] = {}
     for gpu in plan.gpus:
         for limit in gpu.limits:
@@ -55,7 +55,7 @@ def _name(gpu: GpuPlan) -> str:
 
 
 def _ranking(plan: Plan) -> page.Remark:
-    """With one GPU its own section says everything."""
+    """The verdict over all GPUs. Empty for one GPU, whose own section says everything."""
     if len(plan.gpus) < 2:
         return page.Remark("")
     complete = [gpu for gpu in plan.gpus if gpu.complete]
@@ -78,7 +78,7 @@ def _is_spread(plan: Plan) -> bool:
 
 
 def _choices(plan: Plan) -> list[str]:
-    """The fewest GPUs on which it fits, and the cheapest that is in time."""
+    """Lines on the fewest GPUs on which it fits, and on the cheapest plan that is done in time."""
     if not _is_spread(plan) or plan.fewest is None:
         return []
     lines = [f"the fewest GPUs on which it fits: {_name(plan.fewest)}"]
@@ -95,7 +95,7 @@ def _choices(plan: Plan) -> list[str]:
 
 
 def _gpus(plan: Plan) -> page.Table | None:
-    """Which GPU: all of them side by side."""
+    """A table of all GPUs side by side."""
     if len(plan.gpus) < 2:
         return None
     rate = "tok/s" if plan.has_lengths else "smp/s"
@@ -133,7 +133,7 @@ def _span(sizes: list[int]) -> str:
 
 
 def _mean_rate(gpu: GpuPlan) -> float | None:
-    """Over the whole training."""
+    """Tokens a second over the whole training."""
     if not gpu.total_hours or gpu.total_tokens is None:
         return None
     return gpu.total_tokens / gpu.total_hours / 3600
@@ -159,7 +159,7 @@ def _notes(plan: Plan) -> list[str]:
 
 
 def _overview(plan: Plan) -> page.Chart | None:
-    """One length alone makes no curve."""
+    """Charts by sequence length. None for a single length."""
     if len(plan.seq_lens) < 2:
         return None
     x = page.Axis("sequence length", log=len(plan.seq_lens) > 2)
@@ -183,7 +183,7 @@ def _overview(plan: Plan) -> page.Chart | None:
 
 
 def _capacities(plan: Plan) -> list[page.Layer]:
-    """More lines could not be told apart."""
+    """Lines of the GPUs' capacities; none where there are too many to tell apart."""
     if len(plan.gpus) > MOST_CAPACITIES:
         return []
     return [
@@ -193,7 +193,8 @@ def _capacities(plan: Plan) -> list[page.Layer]:
 
 
 def _calculator(plan: Plan) -> page.Calculator | None:
-    """Of the first GPU with a law: between GPUs the memory of a step differs little."""
+    """Sliders for the law of the first GPU that has one: the memory of a step differs little
+    between GPUs."""
     own = {_name(gpu): gpu.capacity_bytes for gpu in plan.gpus}
     for gpu in plan.gpus:
         if gpu.law is not None:
@@ -230,7 +231,7 @@ def _verdict(plan: Plan, gpu: GpuPlan) -> page.Remark:
 
 
 def _stages(plan: Plan, gpu: GpuPlan) -> page.Table:
-    """Short headings: all columns stand side by side in 80 characters."""
+    """The table of stages. Headings are short, so that all columns fit into 80 characters."""
     return page.table_of(
         gpu.stages,
         {
@@ -254,7 +255,7 @@ def _stages(plan: Plan, gpu: GpuPlan) -> page.Table:
 
 
 def _rate(value: float | None) -> str:
-    """Three digits, and all before the point."""
+    """The number with three digits, or more if it is larger."""
     if value is None:
         return ""
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
@@ -277,7 +278,8 @@ def _reasons(plan: Plan, gpu: GpuPlan) -> page.Table:
 
 
 def _in_the_way(gpu: GpuPlan) -> page.Table | None:
-    """At the first length that does not fit: the same are the largest at longer ones."""
+    """The largest tensors at the first length that does not fit. At longer ones they are the
+    same."""
     for stage in gpu.stages:
         if not stage.fits:
             missing = f"where {page.size(stage.missing_bytes or 0)} are missing"

@@ -31,7 +31,7 @@ BOUND_BY = {
 def of_prediction(
     p: Prediction, measured: Sequence[Measurement] = (), overlay: Sequence[page.Layer] = ()
 ) -> list[page.Section]:
-    """`overlay` is the memory of those measured through the step."""
+    """The sections. `overlay` is the measured memory through the step."""
     meter = page.Meter(
         title="Reserved at the peak (predicted)",
         parts=[(words(name), size, colour_of(name)) for name, size in categories_of(p)],
@@ -102,7 +102,7 @@ def _step_time(p: Prediction) -> str:
     peak = f"{page.share(p.step.achieved_fraction, 0)} of the GPU's peak rate"
     bound = BOUND_BY.get(p.step.bound_by, "")
     is_of_host = p.step.bound_by is BoundBy.LAUNCH
-    # what is compiled launches fewer kernels, and a graph of them is launched at once
+    # compiled code launches fewer kernels, and CUDA graphs launch them all at once
     faster = "torch.compile" if p.compilation is None else 'CUDA graphs (mode="reduce-overhead")'
     host = f": a larger batch or {faster} would help" if is_of_host else ""
     host += page.given("; the host's time is that of {}", p.step.host) if is_of_host else ""
@@ -152,7 +152,7 @@ def _totals(p: Prediction, measured: Sequence[Measurement]) -> page.Table:
 
 
 def _trained(found: Prediction | Measurement) -> str:
-    """Where not all parameters are."""
+    """The number of trained parameters, where it is not all of them."""
     trained = found.num_trainable_parameters
     if trained is None or trained == found.num_parameters:
         return ""
@@ -160,7 +160,8 @@ def _trained(found: Prediction | Measurement) -> str:
 
 
 def _phases(p: Prediction) -> page.Table | None:
-    """A function has only its build and its steps, and no notes."""
+    """The table of phases. None for a function, which has only its build and its steps, and no
+    notes."""
     names = {phase.name for phase in p.phases}
     if names <= {PhaseName.BUILD, PhaseName.TRAIN} and not p.notes:
         return None
@@ -190,7 +191,7 @@ def _ranks(p: Prediction) -> page.Table | None:
 
 
 def _rank_bars(p: Prediction) -> list[RankBar]:
-    """Those that are alike too: each GPU has its own memory."""
+    """A bar for every rank, also for those that are alike: each GPU has its own memory."""
     return sorted(
         (rank, one.peak_allocated_bytes, one.peak_reserved_bytes)
         for one in p.ranks

@@ -140,7 +140,7 @@ def _compared(table: PredictionTable) -> str:
 
 
 def _errors(table: PredictionTable) -> list[str]:
-    """The first line of each kind of error."""
+    """One line for each kind of error."""
     failed = [case for case in table.cases if case.error]
     kinds = Counter(case.error for case in failed)
     example = {case.error: _name(case) for case in reversed(failed)}
@@ -153,7 +153,8 @@ def _errors(table: PredictionTable) -> list[str]:
 
 
 def _limits(table: PredictionTable) -> list[str]:
-    """Each once; of those that are not of all, some, with the names."""
+    """Each limit once. Limits of some cases only are shortened to a few, with the names of the
+    cases."""
     found: dict[str, list[PredictedCase]] = {}
     for case in table.cases:
         for limit in case.limits:
@@ -168,7 +169,7 @@ def _limits(table: PredictionTable) -> list[str]:
 
 def _some(cases: list[PredictedCase]) -> str:
     names = list(dict.fromkeys(_name(case) for case in cases))
-    if all(name.startswith("on ") for name in names):  # "on" once is enough
+    if all(name.startswith("on ") for name in names):  # say "on" only once
         names[1:] = [name.removeprefix("on ") for name in names[1:]]
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -211,7 +212,7 @@ def _of_colour(case: PredictedCase) -> str:
 
 
 def _label(case: PredictedCase, num_gpus: int) -> str:
-    """What differs between the bars."""
+    """The text that tells the bars apart."""
     knobs = page.knobs_of(case.knobs)
     gpu = case.gpu or "the given memory"
     return f"{knobs} {gpu}".strip() if num_gpus > 1 or not knobs else knobs
@@ -284,7 +285,7 @@ def _step_of(one: KnobEffect) -> str:
 
 
 def _in_words(found: Sensitivity) -> str:
-    """The two sizes that people move, where they are knobs."""
+    """The effect of the two sizes that people change most, where they are knobs."""
     by_name = {one.knob: one for one in found.effects if one.more_reserved_bytes is not None}
     nouns = {"batch_size": "sample", "seq_len": "token"}
     said = [

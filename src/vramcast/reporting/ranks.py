@@ -12,7 +12,7 @@ RankBar = tuple[int, int, int]  # rank, bytes allocated, bytes reserved
 def ranks_chart(
     ranks: Sequence[RankBar], capacity_bytes: int | None, origin: str
 ) -> page.Chart | None:
-    """None of one alone: the meter shows it."""
+    """Bars of several ranks. None for a single one, which the meter shows."""
     if len(ranks) < 2:
         return None
     bars = [

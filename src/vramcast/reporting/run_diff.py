@@ -61,7 +61,7 @@ def _verdict(found: RunDiff) -> page.Remark:
 
 
 def _names(found: RunDiff) -> tuple[str, str]:
-    """What tells the two apart."""
+    """Names that tell the two runs apart."""
     if found.a.name != found.b.name:
         return found.a.name, found.b.name
     knobs = page.knobs_of(found.knobs_a), page.knobs_of(found.knobs_b)
@@ -151,7 +151,7 @@ def _change(one: ComparedNumber) -> float:
 
 
 def _timelines(found: RunDiff) -> page.Chart:
-    """Over each other."""
+    """The memory of both runs over each other."""
     names = _names(found)
     sides = (("A", names[0], found.a, "s0"), ("B", names[1], found.b, "s1"))
     numbers = {one.what: one for one in found.totals_bytes}

@@ -1,6 +1,6 @@
-"""What a report says before it has a format: sections with text, tables and figures as data.
+"""The contents of a report before it has a format: sections with text, tables and figures as data.
 
-Every format shows the same sections. What is marked `detail` is not in what a command shows.
+Every format shows the same sections. Commands do not show what is marked `detail`.
 """
 
 import re
@@ -14,12 +14,12 @@ from vramcast.units import format_bytes, format_count, format_seconds
 
 T = TypeVar("T")
 PREDICTED, MEASURED, FITTED = "predicted", "measured", "fitted"
-# For things of one kind, in turn; assets/page.css has them.
+# Colours for things of one kind, used in turn; defined in assets/page.css.
 SERIES_COLOURS = tuple(f"s{number}" for number in range(8))
 
 
-# A function of a row's item, or the path to a value, written in the unit that the path ends with or
-# in the format after a colon.
+# A function of a row's item, or the path to a value. The value is written in the unit with which
+# the path ends, or in the format after a colon.
 Cell = str | Callable[[Any], str]
 
 
@@ -39,12 +39,12 @@ class Table:
     rows: Sequence[Sequence[str]]
     left: Collection[str] = ()  # columns of text; numbers are aligned on the right
     origin: str = ""  # predicted, measured, fitted, or which column is which
-    samples: str = ""  # how many of what
+    samples: str = ""  # what the numbers are based on, such as "3 runs"
     notes: Sequence[str] = ()
-    # Length as a share of the longest possible, and colour; only the terminal draws them.
+    # Length as a share of the longest possible bar, and colour; only the terminal draws them.
     bars: Sequence[tuple[float, str]] = ()
     tones: Sequence[Tone] = ()
-    most_rows: int | None = None  # that a command shows; a report has all
+    most_rows: int | None = None  # as many as a command shows; a report has all
     detail: bool = False
 
     @property
@@ -63,9 +63,9 @@ class Layer:
     name: str
     points: Sequence[Sequence[Any]]
     colour: str = "s0"
-    details: Sequence[Sequence[str]] = ()  # lines to show when a point is pointed at
+    details: Sequence[Sequence[str]] = ()  # lines for the pointer's tooltip
     dashed: bool = False
-    more: Sequence[Mapping[str, str]] = ()  # to show when a piece is chosen
+    more: Sequence[Mapping[str, str]] = ()  # facts to show when a piece is selected
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class View:
 @dataclass(frozen=True)
 class Chart:
     title: str
-    caption: str  # also for those who cannot see it
+    caption: str  # also for people who cannot see the chart
     views: Sequence[View]
     detail: bool
 
@@ -137,7 +137,7 @@ class Calculator:
     caption: str
     # Coefficient and expression: a number, a knob's name, or [operator, left, right].
     terms: Sequence[tuple[float, Any]]
-    known_bytes: tuple[int, int]  # the smallest and the largest size the law was made from
+    known_bytes: tuple[int, int]  # the smallest and the largest memory that the law was fitted to
     sliders: Sequence[Slider]
     gpus: Sequence[tuple[str, int]]  # name and memory
     fixed: Mapping[str, float] = field(default_factory=dict)  # knobs without a slider
@@ -153,14 +153,14 @@ class Node:
     name: str
     num_bytes: int
     details: Sequence[str] = ()
-    colour: str = ""  # of a node without parts
-    note: str = ""  # behind its size
+    colour: str = ""  # only for a node without parts
+    note: str = ""  # shown after its size
     parts: Sequence["Node"] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tree:
-    """What is inside what, by size; several are tabs. Only the page draws it."""
+    """Parts inside parts, by size; several trees are tabs. Only the HTML page draws it."""
 
     title: str
     caption: str
@@ -190,7 +190,7 @@ def unsure(text: str) -> Remark:
 
 
 def limit(option: str, what: str, most: int | None, over: int | None) -> Remark | None:
-    """Whether `what` is larger than an option allows."""
+    """A remark whether `what` is larger than an option allows."""
     if most is None or over is None:
         return None
     allowed = f"the limit of {format_bytes(most)} ({option})"
@@ -253,7 +253,7 @@ class Report:
 
 
 def by_record(sections: Sequence[Section]) -> list[list[Section]]:
-    """Notes and limits are shown once, after all sections of a record."""
+    """The sections of each record together: notes and limits are shown once, after all of them."""
     records: list[list[Section]] = []
     for section in sections:
         if section.made or not records:
@@ -267,7 +267,7 @@ def is_code(text: str) -> bool:
 
 
 def chart(title: str, caption: str, *views: View, detail: bool = True) -> Chart:
-    """Layers without points are left out, and views without layers."""
+    """A chart without layers that have no points, and without views that have no layers."""
     drawn = [replace(view, layers=[one for one in view.layers if one.points]) for view in views]
     return Chart(title, caption, [view for view in drawn if view.layers], detail)
 
@@ -333,7 +333,8 @@ def number(value: float | None, form: str = ",") -> str:
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    is_zero = value is not None and round(value, digits) == 0  # written "-0.00" otherwise
+    # otherwise it would be written "-0.00"
+    is_zero = value is not None and round(value, digits) == 0
     return given(f"{{:+.{digits}f}} %", 0.0 if is_zero else value)
 
 
@@ -342,7 +343,7 @@ def share(fraction: float | None, digits: int = 1) -> str:
 
 
 def given(text: str, value: object) -> str:
-    """Nothing where there is no value."""
+    """The text with the value, or nothing where there is no value."""
     return "" if value in (None, "") else text.format(value)
 
 

@@ -1,4 +1,4 @@
-"""How the allocator's memory is cut up, as bars."""
+"""The allocator's segments and the blocks in them, as bars."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ FREE = "free"
 
 
 def segments_chart(p: Prediction) -> page.Chart | None:
-    """Segments that are alike are one bar."""
+    """The chart. Equal segments are one bar."""
     found = p.segment_map
     if found is None or not found.segments:
         return None

@@ -18,12 +18,12 @@ from vramcast.records.store import write_atomically
 from vramcast.reporting.sections import Report, Section
 from vramcast.reporting.terminal import show_sections
 
-if TYPE_CHECKING:  # what shows one prediction is imported fast
+if TYPE_CHECKING:  # not imported otherwise, so that showing one prediction starts fast
     from vramcast.reporting.loading import Loaded
     from vramcast.tracing.trace import Trace
 
 FILE_WIDTH = 120
-MARK = "vramcast report"  # in the first line of every report
+MARK = "vramcast report"  # this is in the first line of every report
 # A new kind of record gets a line here and a file beside this one, imported when it is needed.
 MAKERS: Mapping[str, tuple[str, str]] = {
     "BatchSizeCurve": ("batch_sizes", "of_curve"),
@@ -95,7 +95,8 @@ def make_report(paths: Sequence[Path]) -> Report:
 def sections_of(
     record: Any, traces: "Sequence[Trace]" = (), others: "Sequence[Loaded]" = ()
 ) -> list[Section]:
-    """`traces` are a measurement's; `others` may hold measurements of the same workload."""
+    """The sections of a record. `traces` are a measurement's; `others` may hold measurements of the
+    same workload."""
     match record:
         case Prediction():
             return _of_prediction(record, others)
@@ -127,7 +128,7 @@ def _made(file: str, function: str, *arguments: Any) -> list[Any]:
 
 
 def _measures(run: Any, record: Prediction | MaxBatch, but: str = "") -> bool:
-    """The same workload with the same knobs, but for one."""
+    """Whether this run measures the same workload with the same knobs, apart from `but`."""
 
     def identity(of: Measurement | Prediction | MaxBatch) -> tuple[object, ...]:
         return of.workload.removesuffix(":build"), {**of.knobs, but: None}
@@ -167,7 +168,7 @@ def report(
 
 
 def write_report(sections: Sequence[Section], target: Path) -> None:
-    """What a command showed, in the format of the file's ending."""
+    """Writes what a command showed, in the format of the file's ending."""
     if _format_of(target) is Format.MARKDOWN:
         from vramcast.reporting.markdown import brief_markdown
 
@@ -183,7 +184,7 @@ def _format_of(target: Path | None) -> Format:
 
 
 def check_free(target: Path, option: str) -> None:
-    """`option` is the one that names the file."""
+    """Refuses a file that exists and is no report. `option` is the option that names the file."""
     if target.is_dir():
         raise UsageError(
             f"{target} is a folder.", f"Give a file: {option} {target / 'report.html'}."

@@ -13,8 +13,8 @@ from vramcast.reporting import sections as page
 from vramcast.reporting.allocations import Bands, piece_layers
 from vramcast.reporting.tensors import colour_of, described, words
 
-FAR = 2.5  # times the highest thing drawn
-# assets/page.css has them
+FAR = 2.5  # a capacity above this many times the highest point is not drawn
+# the colours are defined in assets/page.css
 PHASE_COLOURS = {
     "build": "s7",
     "train": "s0",
@@ -29,7 +29,7 @@ TOTALS = {"event", "allocated", "reserved"}  # the other columns are categories
 
 
 def capacity_of(capacity_bytes: int | None, top_bytes: int) -> tuple[page.Layer, str]:
-    """A line, and what the caption says where it is not drawn: nothing else could be seen."""
+    """The line of the capacity, and a text for the caption where it is too high to be drawn."""
     points, note = [], ""
     if capacity_bytes is not None and capacity_bytes > FAR * top_bytes:
         note = f" The capacity, {page.size(capacity_bytes)}, lies far above and is not drawn."
@@ -47,7 +47,7 @@ def step_chart(
     bands: Bands = (),
     failure: FailedAllocation | None = None,
 ) -> page.Chart:
-    """`measured` is laid over the rest; `bands` are those of the whole run."""
+    """`measured` is drawn over the rest; `bands` are those of the whole run."""
     peak = memory.points[memory.peak_point]
     top = max(peak_reserved_bytes or 0, *(point[1] for point in memory.points))
     capacity, far = capacity_of(capacity_bytes, top)
@@ -71,7 +71,8 @@ def step_chart(
     categories = [*behind, *areas, *over]
     views = [page.View(x, page.MEMORY_AXIS, categories, "by category", in_terminal=True)]
     if pieces:
-        layers = [*behind, *pieces, *over[1:]]  # the pieces are what is allocated
+        # without the line of allocated memory, which is the top of the pieces
+        layers = [*behind, *pieces, *over[1:]]
         views.insert(0, page.View(x, page.MEMORY_AXIS, layers, "every allocation", "piece"))
     reserved = page.given(", {} reserved", page.size(peak_reserved_bytes))
     caption = (
@@ -109,13 +110,13 @@ def _change(memory: StepMemory, change: Sequence[int]) -> list[str]:
 
 
 def bands_of(p: Prediction) -> Bands:
-    """A step's parts in place of training where they are known, in the order they came."""
+    """The phases in order. Training is replaced by the parts of a step, where they are known."""
     phases = [band for band in p.phase_bands if not (p.step_bands and band.name == PhaseName.TRAIN)]
     return sorted([*phases, *p.step_bands], key=lambda one: one.first_event)
 
 
 def _bands(bands: Bands, first_event: int = 0, last_event: int | None = None) -> list[page.Layer]:
-    """Those between two events, counted from the first."""
+    """The bands between two events, counted from the first event."""
     stretches: dict[str, list[list[int]]] = {}
     for band in bands:
         last = band.last_event if last_event is None else min(band.last_event, last_event)
@@ -126,13 +127,13 @@ def _bands(bands: Bands, first_event: int = 0, last_event: int | None = None) ->
 
 
 def _bands_of_step(memory: StepMemory, bands: Bands) -> list[page.Layer]:
-    """One band alone would colour everything."""
+    """The bands of a step. A single band would colour everything, so it is left out."""
     layers = _bands(bands, memory.first_event, memory.first_event + memory.num_events)
     return layers if len(layers) > 1 else []
 
 
 def _fails(failure: FailedAllocation | None, first_event: int, num_events: int) -> page.Layer:
-    """Where it runs out of memory, if that is between these events."""
+    """A mark where memory runs out, if that is between these events."""
     event = -1 if failure is None or failure.event is None else failure.event - first_event
     what = f"fails here: {page.size(failure.tensor.num_bytes)}" if failure else ""
     return page.Layer("down", what, [[event]] if 0 <= event < num_events else [], "bad")

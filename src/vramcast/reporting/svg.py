@@ -14,7 +14,7 @@ from vramcast.reporting.sections import Axis, Chart, Layer, Report, View
 from vramcast.text import printable
 from vramcast.units import GiB
 
-DECADES = 300  # a wider range has powers of ten as ticks
+DECADES = 300  # an axis with a wider range has powers of ten as ticks
 MOST_LABELS = 40  # characters of a bar's label
 
 
@@ -24,7 +24,7 @@ def _colours() -> dict[str, str]:
 
 
 def write_figures(report: Report, folder: Path) -> list[Path]:
-    """One SVG file for each view of every chart; single allocations are only on the page."""
+    """Writes one SVG file for each view of every chart, except views of single allocations."""
     figures = [figure for section in report.sections for figure in section.figures]
     charts = [figure for figure in figures if isinstance(figure, Chart)]
     written = []
@@ -37,7 +37,7 @@ def write_figures(report: Report, folder: Path) -> list[Path]:
 
 
 def write_view(chart: Chart, view: View, path: Path) -> None:
-    """The ending of the path says the format."""
+    """Writes a view in the format of the path's ending."""
     try:
         import matplotlib
     except ImportError:
@@ -68,12 +68,12 @@ def _drawn(chart: Chart, view: View, form: str) -> bytes:
         axes.set_title(printable(title), fontsize=10, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
         if len(view.layers) > 1:
-            # One entry for all layers of the same name.
+            # All layers of the same name share one entry.
             handles, labels = axes.get_legend_handles_labels()
             named = dict(zip(labels, handles, strict=True))
             axes.legend(named.values(), named, fontsize=7, frameon=False)
         file = io.BytesIO()
-        # Without the date the same chart is the same file.
+        # Without the date, the same chart gives the same file.
         metadata = {"Date": None} if form == "svg" else None
         figure.savefig(file, format=form, metadata=metadata, bbox_inches="tight")
         pyplot.close(figure)
@@ -102,7 +102,7 @@ def _scaled(value: Any, axis: Axis) -> Any:
 
 
 def _draw(axes: Any, layer: Layer, view: View, tops: list[float]) -> None:
-    """`tops` are those of the areas so far; the next area lies on them."""
+    """Draws a layer. `tops` are the tops of the areas so far, on which the next area lies."""
     style = {"color": _colours()[layer.colour], "label": printable(layer.name)}
     dashes = "--" if layer.dashed else "-"
     if layer.kind == "bar":

@@ -16,7 +16,7 @@ def colour_of(category: str) -> str:
 
 def shape_of(tensor: LargeTensor) -> str:
     if not tensor.shape and tensor.dtype in ("", "bytes"):
-        return "scratch memory" if tensor.dtype else ""  # of a kernel
+        return "scratch memory" if tensor.dtype else ""  # scratch memory of a kernel
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
 
@@ -40,7 +40,8 @@ def operator_of(tensor: LargeTensor) -> str:
 
 
 def folded_modules(modules: Iterable[str]) -> dict[str, str]:
-    """For each module the name of all that differ in one number only: "blocks.0 to 11"."""
+    """For each module, the common name of all that differ in one number only, such as "blocks.0 to
+    11"."""
     alike: dict[str, set[str]] = {}
     for module in modules:
         alike.setdefault(_pattern(module), set()).add(module)

@@ -22,9 +22,9 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 SOURCE_LINE = re.compile(r"([\w./-]+\.py):(\d+)")
 FRAME = 6  # a corner, a dash and a space on both sides of the title
 GREY = "bright_black"
-MOST_LINES = 8  # of blocks, in a chart
+MOST_LINES = 8  # in a chart
 NARROWEST = 12
-GAPS = (2, 1)  # between columns: narrow ones before anything goes below
+GAPS = (2, 1)  # between columns; the narrow gap is tried before columns are put below the rows
 LEAST_TEXT = 30  # sentences in a narrower column cannot be read
 LEAST_BAR, MOST_BAR = 8, 40
 _in_terminal: ContextVar[bool] = ContextVar("in_terminal", default=False)
@@ -52,8 +52,8 @@ COLOURS = {
 def show_sections(
     sections: Sequence[page.Section], console: Console, *, detail: bool = False
 ) -> None:
-    """Without `detail` the short form that commands show."""
-    # FORCE_COLOR makes a pipe a terminal for rich: colours are read there, links are not.
+    """Prints the sections. Without `detail` it is the short form that commands show."""
+    # With FORCE_COLOR rich treats a pipe as a terminal. Colours are useful there, links are not.
     _in_terminal.set(console.file.isatty())
     for index, record in enumerate(page.by_record(sections)):
         if index:
@@ -90,7 +90,8 @@ def _show_section(section: page.Section, console: Console, detail: bool) -> None
 
 
 def _frame(section: page.Section, width: int, detail: bool) -> Panel:
-    """The short form has as many knobs as the title has room for."""
+    """The verdict in a frame. In the short form the title has as many knobs as there is room
+    for."""
     lines = [_plain(section.verdict.text, STYLES[section.verdict.tone])]
     if detail and section.subtitle:
         lines.append(_plain(section.subtitle, GREY))
@@ -99,12 +100,12 @@ def _frame(section: page.Section, width: int, detail: bool) -> Panel:
 
 
 def _plain(text: str, style: str = "") -> Text:
-    """Records may come from others: neither markup nor escape codes."""
+    """The text without markup or escape codes: records may come from other people."""
     return linked(Text(printable(text), style=style))
 
 
 def linked(text: Text) -> Text:
-    """In a terminal, lines of files that are here become links."""
+    """In a terminal, turns source lines of existing files into links."""
     if not _in_terminal.get():
         return text
     for found in SOURCE_LINE.finditer(text.plain):
@@ -135,7 +136,7 @@ def _part(part: page.Table | page.Figure, width: int, detail: bool) -> Iterator[
 
 
 def fitted(table: page.Table, width: int, most_rows: int | None = None) -> RenderableType:
-    """As wide as the terminal: columns without room go below each row."""
+    """The table as wide as the terminal. Columns for which there is no room go below each row."""
     rows = [[printable(cell) for cell in row] for row in table.rows[:most_rows]]
     title = [_plain(table.title, "italic")] if table.title else []
     for gap in GAPS:
@@ -172,7 +173,8 @@ def _style(table: page.Table, index: int) -> str:
 
 
 def _widths(table: page.Table, rows: Sequence[Sequence[str]], room: int) -> list[int]:
-    """Those of the columns, with `room` more than the least: the last column gets of it first."""
+    """The widths of the columns, with `room` more than the least. The last column gets its share
+    first."""
     widths = _least_widths(table, rows)
     cells = [[*map(len, column)] for column in zip(table.columns, *rows, strict=True)]
     for place in (len(widths) - 1, *range(len(widths) - 1)):
@@ -182,7 +184,8 @@ def _widths(table: page.Table, rows: Sequence[Sequence[str]], room: int) -> list
 
 
 def _least_widths(table: page.Table, rows: Sequence[Sequence[str]]) -> list[int]:
-    """Headings break between words, a last column of sentences wraps, nothing else is broken."""
+    """The least widths. Headings may break between words, and sentences in the last column may
+    wrap; nothing else is broken."""
     headings = [max(map(len, column.split()), default=0) for column in table.columns]
     longest = [max(map(len, cells)) for cells in zip(*rows, strict=True)] or [0] * len(headings)
     longest[-1] = min(longest[-1], LEAST_TEXT)
@@ -196,7 +199,7 @@ def _stacked(table: page.Table, rows: Sequence[Sequence[str]], width: int) -> li
     beside = max(fits, default=1)
     below_headings = headings[beside:]
     if max(len(row[-1]) for row in rows) > LEAST_TEXT:
-        below_headings[-1] = ""  # a sentence needs none
+        below_headings[-1] = ""  # a sentence needs no heading
 
     def line(cells: Sequence[str], style: str) -> Text:
         aligned = [
@@ -250,13 +253,13 @@ def _chart(chart: page.Chart, width: int) -> Iterator[RenderableType]:
 
 
 def _lines(view: page.View) -> list[page.Layer]:
-    """Two points are a law, which blocks cannot show."""
+    """The layers that are lines. A line of two points is a law, which blocks cannot show."""
     lines = [layer for layer in view.layers if layer.kind in ("line", "step")]
     return [layer for layer in lines if len(layer.points) > 2][:MOST_LINES]
 
 
 def _label(layer: page.Layer, view: page.View) -> str:
-    """With the first and the last value; memory ends where it began."""
+    """The layer's name, with its first and last value. Memory has none: it ends where it began."""
     if view.y.unit == "bytes" or view.in_terminal:
         return layer.name
     first, last = (_value(layer.points[index][1], view.y) for index in (0, -1))
@@ -268,14 +271,15 @@ def _value(value: float, axis: page.Axis) -> str:
 
 
 def blocks_of(view: page.View, room: int) -> list[str]:
-    """A line for every layer, all on one scale and over the same range of x."""
+    """A line of blocks for every layer, all with one scale and the same range of x."""
     layers = _lines(view)
     if not layers:
         return []
     begin, end = _range(view)
     num_columns = min(room, max(len(layer.points) for layer in layers))
     lines = [_in_columns(layer, view.y.log, begin, end, num_columns) for layer in layers]
-    # Memory from zero; losses without the first eighth, which would flatten the rest.
+    # Memory is drawn from zero; losses are scaled without the first eighth, which would flatten the
+    # rest.
     first = num_columns // 8 if view.y.log else 0
     values = [value for line in lines for value in line[first:] if value is not None] or [0.0]
     low, high = 0.0 if view.y.unit == "bytes" else min(values), max(values)
@@ -291,7 +295,8 @@ def _range(view: page.View) -> tuple[float, float]:
 
 
 def bands_of(view: page.View, num_columns: int) -> tuple[str, str]:
-    """For each column the letter of the band that begins last in it, and what the letters mean."""
+    """For each column the letter of the band that begins last in it, and the meaning of the
+    letters."""
     letters: dict[str, str] = {}
     for layer in view.layers:
         if layer.kind == "band":
@@ -326,10 +331,10 @@ def _in_columns(
         index = math.ceil(num_columns * (place - begin) / (end - begin)) - 1 if end > begin else 0
         if not log or value > 0:
             found[min(max(0, index), num_columns - 1)].append(math.log(value) if log else value)
-    # The highest, so that no peak is lost; of losses, on a logarithmic scale, the mean.
+    # The highest value, so that no peak is lost; for losses, on a logarithmic scale, the mean.
     height = fmean if log else max
     heights = [height(values) if values else None for values in found]
-    # A column without a point belongs to the next one.
+    # A column without a point takes the value of the next one.
     for index in reversed(range(num_columns - 1)):
         if heights[index] is None:
             heights[index] = heights[index + 1]
@@ -339,14 +344,15 @@ def _in_columns(
 def _block(value: float | None, low: float, high: float) -> str:
     if value is None:
         return " "
-    # Halves: the difference of two large numbers may be infinite.
+    # Halved first, because the difference of two large numbers may be infinite.
     height = high / 2 - low / 2
     share = (value / 2 - low / 2) / height if height > 0 else 0.0
     return BLOCKS[round((len(BLOCKS) - 1) * min(1.0, max(0.0, share)))]
 
 
 def bars_of(view: page.View, room: int) -> list[tuple[str, str, str]]:
-    """Label, bar and colour, on one scale. A bar from zero is full, an interval lighter."""
+    """The label, bar and colour of each bar, on one scale. A bar from zero is full; an interval is
+    lighter."""
     bars = [layer for layer in view.layers if layer.kind == "bar"]
     points = [(*point, layer.colour) for layer in bars for point in layer.points]
     points.sort(key=itemgetter(3))

@@ -1,4 +1,4 @@
-"""Memory traces as sections: one, one over a prediction, and where two part."""
+"""Memory traces as sections: one trace, one over a prediction, and where two differ."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ BOTH = "every allocation of both traces"
 
 
 def of_trace(trace: Trace) -> list[page.Section]:
-    """Of the step with the most allocated."""
+    """The sections, for the step in which most is allocated."""
     memory = memory_of(trace)
     if memory is None:
         verdict = page.unsure("The trace has no allocation.")

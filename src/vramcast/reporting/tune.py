@@ -65,7 +65,7 @@ def of_tune(result: TuneResult) -> list[page.Section]:
 
 
 def _waterfall(result: TuneResult) -> page.Chart:
-    """A change's bar goes from the time it found to the time it left."""
+    """A bar for each change, from the time before it to the time after it."""
     rows = {row.name: row for row in result.rows}
     before, took = result.before, "what a change took off"
     left, end = before.step_seconds, result.seconds_after / result.target_steps
@@ -257,7 +257,7 @@ def probe_command(result: TuneResult, file: str = "final.json") -> str:
 
 
 def _loss_movement(result: TuneResult) -> str:
-    """A few steps hardly move the loss: the gate sees little."""
+    """How much the losses say: a few steps hardly change the loss, so this gate sees little."""
     first, last = result.before.first_loss, result.before.last_loss
     share = format_percent(abs(last - first) / abs(first)) if first and last is not None else ""
     moved = page.given(" (those of the start moved by {} in the steps measured)", share)
