@@ -3,24 +3,34 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <array>
+#include <cstring>
 #include <string>
+#include <string_view>
+#include <unordered_map>
 
 namespace vramcast {
 using c10::IValue;
 
 constexpr size_t max_known_results = 10000;
 
-struct ArgumentsKey {
-  std::string bytes;
-  bool is_complete = true;  // false where an argument is of a rare kind
+class ArgumentsKey {
+ public:
+  bool is_complete = true;  // false where an argument is of a rare kind, or there are too many
+
+  explicit ArgumentsKey(const void* operator_info) {
+    add('o', operator_info);
+    add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
+  }
+  std::string_view bytes() const { return {room_.data(), size_}; }
   template <typename Value>
   void add(char kind, Value value) {
-    bytes.push_back(kind);
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
+    append(&kind, 1);
+    append(&value, sizeof(value));
   }
   void add(const IValue& argument) {
     if (argument.isNone())
-      bytes.push_back('n');
+      add('n', 'n');
     else if (argument.isBool())
       add('b', argument.toBool());
     else if (argument.isInt())
@@ -32,13 +42,13 @@ struct ArgumentsKey {
       for (const int64_t item : argument.toIntList()) add('i', item);
     } else if (argument.isString()) {
       add('s', argument.toStringRef().size());
-      bytes += argument.toStringRef();
+      append(argument.toStringRef().data(), argument.toStringRef().size());
     } else if (!argument.isDevice())
       is_complete = false;
   }
   // All of a tensor but its contents.
   void add_shape(const at::Tensor& tensor) {
-    if (!tensor.defined()) return bytes.push_back('u');
+    if (!tensor.defined()) return add('u', 'u');
     const auto* impl = tensor.unsafeGetTensorImpl();
     if (impl->layout() != at::kStrided || impl->has_symbolic_sizes_strides()) {
       is_complete = false;
@@ -50,14 +60,30 @@ struct ArgumentsKey {
     add('o', impl->storage_offset());
     add('x', impl->unsafe_storage().nbytes());
     add('d', impl->dim());
-    append(impl->sizes());
-    append(impl->strides());
+    for (const auto numbers : {impl->sizes(), impl->strides()})
+      append(numbers.data(), numbers.size() * sizeof(int64_t));
   }
 
  private:
-  void append(c10::IntArrayRef numbers) {
-    bytes.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t));
+  void append(const void* from, size_t count) {
+    if (count > room_.size() - size_) {
+      is_complete = false;
+      return;
+    }
+    std::memcpy(room_.data() + size_, from, count);
+    size_ += count;
+  }
+  std::array<char, 1024> room_;
+  size_t size_ = 0;
+};
+
+struct HashOfBytes {
+  using is_transparent = void;
+  size_t operator()(std::string_view bytes) const {
+    return std::hash<std::string_view>()(bytes);
   }
 };
+template <typename Value>
+using ByArguments = std::unordered_map<std::string, Value, HashOfBytes, std::equal_to<>>;
 
 }  // namespace vramcast

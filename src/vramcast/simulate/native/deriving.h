@@ -44,7 +44,9 @@ static Typical typical_of(const at::Tensor& tensor) {
   const auto* block = block_of(tensor);
   // random numbers are told by how they are spread: what is made of them is not computed
   if (!block || !block->drawn) {
-    if (const auto host = known_values(tensor); host.defined()) {
+    // a number of the host is not counted once more
+    const auto known = tensor.is_cpu() ? at::Tensor() : known_values(tensor);
+    if (const auto& host = tensor.is_cpu() ? tensor : known; host.defined()) {
       const auto number = first_element(host);
       if (was_left_out(tensor, number)) return healthy_now();
       return {number, true, tensor.numel() == 1 || is_of_one_number(host)};

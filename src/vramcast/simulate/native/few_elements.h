@@ -53,13 +53,9 @@ static double with_factor(const Typical& typical, double factor) {
 }
 
 // What run_on_one_element depends on.
-static ArgumentsKey& run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
-                             const Operands& operands, double factor) {
-  static thread_local ArgumentsKey key;  // its memory is used again
-  key.bytes.clear();
-  key.is_complete = true;
-  key.add('o', &info);
-  key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
+static ArgumentsKey run_key(const Operator& info, c10::ArrayRef<IValue> arguments,
+                            const Operands& operands, double factor) {
+  ArgumentsKey key(&info);
   size_t next = 0;
   for (const auto& argument : arguments) {
     if (argument.isTensor() && argument.toTensor().defined()) {
@@ -160,8 +156,8 @@ static double true_share(const c10::OperatorHandle& op, const Operator& info,
 static double known_true_share(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments,
                                const Operands& operands) {
-  static thread_local std::unordered_map<std::string, double> known;
-  auto& key = run_key(info, arguments, operands, 1);
+  static thread_local ByArguments<double> known;
+  auto key = run_key(info, arguments, operands, 1);
   for (const auto& [tensor, typical] : operands) {
     key.add('s', typical.sure);
     key.add('d', typical.derived);
@@ -172,7 +168,7 @@ static double known_true_share(const c10::OperatorHandle& op, const Operator& in
   }
   if (!key.is_complete) return true_share(op, info, arguments, operands);
   if (known.size() >= max_known_results) known.clear();
-  const auto [found, is_new] = known.try_emplace(key.bytes, 0.5);
+  const auto [found, is_new] = known.try_emplace(std::string(key.bytes()), 0.5);
   if (is_new) found->second = true_share(op, info, arguments, operands);
   return found->second;
 }
@@ -183,18 +179,20 @@ static std::optional<double> result_for_one_element(const c10::OperatorHandle& o
                                                     c10::ArrayRef<IValue> arguments,
                                                     const Operands& operands,
                                                     double factor) {
-  static thread_local std::unordered_map<std::string, std::optional<double>> known;
-  static thread_local const decltype(known)::value_type* last = nullptr;
-  const auto& key = run_key(info, arguments, operands, factor);
+  static ShortMutex mutex;
+  // never destroyed: threads may end after the program
+  static auto& known = *new ByArguments<std::optional<double>>();
+  const auto key = run_key(info, arguments, operands, factor);
   if (!key.is_complete) return run_on_one_element(op, arguments, operands, factor);
-  if (last && last->first == key.bytes) return last->second;
-  auto found = known.find(key.bytes);
-  if (found == known.end()) {
-    const auto number = run_on_one_element(op, arguments, operands, factor);
-    if (known.size() >= max_known_results) known.clear();
-    found = known.emplace(key.bytes, number).first;
+  {
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(key.bytes()); found != known.end()) return found->second;
   }
-  return (last = &*found)->second;
+  const auto number = run_on_one_element(op, arguments, operands, factor);
+  const std::lock_guard lock(mutex);
+  if (known.size() >= max_known_results) known.clear();
+  known.emplace(key.bytes(), number);
+  return number;
 }
 
 }  // namespace vramcast

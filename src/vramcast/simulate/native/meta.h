@@ -188,10 +188,6 @@ static void call_meta(const c10::OperatorHandle& op, const Operator& info,
 static bool make_shapes_key(const Operator& info, c10::ArrayRef<IValue> arguments,
                             ArgumentsKey& key) {
   if (!info.is_of_torch) return false;
-  key.bytes.clear();
-  key.is_complete = true;
-  key.add('o', &info);
-  key.add('t', c10::typeMetaToScalarType(c10::get_default_dtype()));
   for (const auto& argument : arguments) {
     if (argument.isTensor())
       key.add_shape(argument.toTensor());
@@ -222,14 +218,12 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
                           c10::ArrayRef<IValue> arguments) {
   static ShortMutex mutex;
   // never destroyed: threads may end after the program
-  static auto& known = *new std::unordered_map<std::string, Metas>();
-  static thread_local ArgumentsKey key;
+  static auto& known = *new ByArguments<Metas>();
+  ArgumentsKey key(&info);
   const bool has_key = make_shapes_key(info, arguments, key);
-  std::string kept;
   if (has_key) {
     const std::lock_guard lock(mutex);
-    if (const auto found = known.find(key.bytes); found != known.end()) return found->second;
-    kept = key.bytes;
+    if (const auto found = known.find(key.bytes()); found != known.end()) return found->second;
   }
   auto described = std::make_shared<Described>();
   auto& metas = described->metas;
@@ -240,7 +234,7 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
     described->is_kept = true;
     const std::lock_guard lock(mutex);
     if (known.size() >= max_known_results) known.clear();
-    known[kept] = described;
+    known[std::string(key.bytes())] = described;
   }
   return described;
 }

@@ -71,6 +71,11 @@ struct BlasHandle {
 };
 
 struct Recorder {
+  // what is allocated: a tensor's memory, or raw bytes
+  struct Described {
+    c10::IntArrayRef sizes;
+    int32_t dtype = -1;
+  };
   ShortMutex mutex;
   LongList<int64_t> events;  // +id allocates, -id frees; ids start at 1; 0 is a mark
   LongList<Allocation> allocations;
@@ -112,18 +117,12 @@ struct Recorder {
     return names_by_type[type] = intern(node.name());
   }
 
-  // The shape and type of the next allocation of this thread.
-  void describe(c10::IntArrayRef sizes, caffe2::TypeMeta dtype) {
-    pending_sizes().assign(sizes.begin(), sizes.end());
-    pending_dtype() = static_cast<int32_t>(dtype.toScalarType());
-  }
-
   // Called when an operator begins. If an autograd node was made since this thread's last operator,
   // it is this operator's: autograd makes the node first and then runs the operator. What the node
   // allocates in the backward pass is shown at this line. A node that a backward pass makes, to be
   // differentiated again, has the line of the node it comes from.
   void locate_new_node() {
-    static thread_local uint64_t last_seen = 0;
+    auto& last_seen = of_thread().num_nodes;
     const auto num_nodes = at::sequence_number::peek();
     if (current_operator() < 0) operator_location() = unknown;
     if (!location_callback || num_nodes == last_seen) return;
@@ -147,12 +146,13 @@ struct Recorder {
     return found == node_locations.end() ? -1 : found->second;
   }
 
-  int64_t alloc(int64_t num_bytes) {
-    if (limit_callback && limit_callback(num_bytes, private_pools.key())) {
-      pending_sizes().clear();
-      TORCH_CHECK_WITH(OutOfMemoryError, false, out_of_memory_message);
-    }
-    Allocation allocation{num_bytes, current_operator(), -1, forward, pending_dtype(), 0, 0,
+  // Under the same lock `then` gets the number of the allocation.
+  template <typename Then>
+  void alloc(int64_t num_bytes, const Described& as, const Then& then) {
+    TORCH_CHECK_WITH(OutOfMemoryError,
+                     !limit_callback || !limit_callback(num_bytes, private_pools.key()),
+                     out_of_memory_message);
+    Allocation allocation{num_bytes, current_operator(), -1, forward, as.dtype, 0, 0,
                           -1,        private_pools.key()};
     const auto node = torch::autograd::get_current_node();
     if (node) {
@@ -169,11 +169,8 @@ struct Recorder {
       allocation.location = current_location();
     const std::lock_guard lock(mutex);
     if (node && allocation.location < 0) allocation.location = location_of(*node);
-    allocation.shape_offset = static_cast<int32_t>(shapes.size());
-    allocation.num_dims = static_cast<int32_t>(pending_sizes().size());
-    shapes.insert(shapes.end(), pending_sizes().begin(), pending_sizes().end());
-    pending_sizes().clear();
-    pending_dtype() = -1;
+    allocation.num_dims = static_cast<int32_t>(as.sizes.size());
+    allocation.shape_offset = offset_of(as.sizes);
     for (const auto other : streams.take_released()) events.push_back(released - other);
     for (const auto other : streams.take_known()) events.push_back(known - other);
     allocations.push_back(allocation);
@@ -181,11 +178,26 @@ struct Recorder {
     events.push_back(id);
     allocated_bytes += (num_bytes + 511) / 512 * 512;
     peak_allocated_bytes = std::max(peak_allocated_bytes, allocated_bytes);
-    return id;
+    then(id);
+  }
+  int64_t alloc(int64_t num_bytes) {
+    int64_t number = 0;
+    alloc(num_bytes, {}, [&](int64_t id) { number = id; });
+    return number;
+  }
+  // Most are of the same shape as the last.
+  int32_t offset_of(c10::IntArrayRef sizes) {
+    const bool is_last = shapes.size() >= sizes.size() &&
+                         std::equal(sizes.begin(), sizes.end(), shapes.end() - sizes.size());
+    if (!is_last) shapes.insert(shapes.end(), sizes.begin(), sizes.end());
+    return static_cast<int32_t>(shapes.size() - sizes.size());
   }
 
   void free(int64_t id, int64_t allocated_in_epoch, const std::set<int64_t>& used_on) {
     const std::lock_guard lock(mutex);
+    free_locked(id, allocated_in_epoch, used_on);
+  }
+  void free_locked(int64_t id, int64_t allocated_in_epoch, const std::set<int64_t>& used_on) {
     if (allocated_in_epoch != epoch) return;  // from before a reset
     events.push_back(-id);
     allocated_bytes -= (allocations[id - 1].num_bytes + 511) / 512 * 512;
@@ -289,23 +301,9 @@ struct Recorder {
   }
   void end_kernel(int32_t before) { current_operator() = before; }
 
-  static int32_t& current_operator() {
-    static thread_local int32_t name = -1;
-    return name;
-  }
   static constexpr int64_t unknown = -2;
-  static int64_t& operator_location() {
-    static thread_local int64_t location = unknown;
-    return location;
-  }
-  static std::vector<int64_t>& pending_sizes() {
-    static thread_local std::vector<int64_t> sizes;
-    return sizes;
-  }
-  static int32_t& pending_dtype() {
-    static thread_local int32_t dtype = -1;
-    return dtype;
-  }
+  static int32_t& current_operator() { return of_thread().operator_name; }
+  static int64_t& operator_location() { return of_thread().location; }
 };
 
 // An allocation has the name of the outermost operator: a user knows aten::clone, not the

@@ -59,8 +59,8 @@ struct Block {
   int64_t epoch;  // of the recorder, when it was allocated
   uintptr_t address;
   int64_t num_bytes;
-  int64_t stream;             // that was current
-  std::set<int64_t> used_on;  // other streams
+  int64_t stream = 0;         // that was current
+  std::set<int64_t> used_on = {};  // other streams
   std::shared_ptr<Contents> values = nullptr;  // where they are known and small
   bool drawn = false;   // they are random numbers, or made of them
   bool ranked = false;  // likewise, but none of them is the largest where a mask left it out
@@ -70,32 +70,40 @@ struct Block {
   int64_t last_write = ++num_writes;  // the same of a copy: then they are equal
 };
 
-static ShortMutex blocks_mutex;
+static ShortMutex& blocks_mutex = recorder.mutex;
 // by address; addresses are never used twice
 static ska::flat_hash_map<uintptr_t, Block*> blocks;
 
 static void release_block(void* context) {
   auto* block = static_cast<Block*>(context);
-  recorder.free(block->id, block->epoch, block->used_on);
   {
     const std::lock_guard lock(blocks_mutex);
+    recorder.free_locked(block->id, block->epoch, block->used_on);
     blocks.erase(block->address);
   }
   delete block;
 }
 
 struct RecordingAllocator final : c10::Allocator {
-  c10::DataPtr allocate(size_t num_bytes) override {
+  c10::DataPtr allocate(size_t num_bytes) override { return allocate(num_bytes, {}); }
+  c10::DataPtr allocate(size_t num_bytes, const Recorder::Described& as) {
     const c10::Device device(c10::kCUDA, 0);
     if (num_bytes == 0) return {nullptr, nullptr, &release_block_never, device};
-    const auto id = recorder.alloc(num_bytes);
-    // The address is unique and aligned; nobody reads or writes there.
-    const std::lock_guard lock(blocks_mutex);
-    auto* block = new Block{
-        id, recorder.epoch, next_address_, static_cast<int64_t>(num_bytes), current_stream(), {}};
-    blocks[next_address_] = block;
-    next_address_ += (num_bytes + 511) / 512 * 512;
-    return {reinterpret_cast<void*>(block->address), block, &release_block, device};
+    auto block = std::make_unique<Block>(Block{0, 0, 0, static_cast<int64_t>(num_bytes)});
+    block->stream = current_stream();
+    recorder.alloc(num_bytes, as, [&](int64_t id) {
+      block->id = id;
+      block->epoch = recorder.epoch;
+      // The address is unique and aligned; nobody reads or writes there.
+      block->address = next_address_;
+      next_address_ += (num_bytes + 511) / 512 * 512;
+      blocks[block->address] = block.get();
+    });
+    const auto address = reinterpret_cast<void*>(block->address);
+    return {address, block.release(), &release_block, device};
+  }
+  c10::DataPtr allocate_for(c10::IntArrayRef sizes, caffe2::TypeMeta type, size_t num_bytes) {
+    return allocate(num_bytes, {sizes, static_cast<int32_t>(type.toScalarType())});
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, std::size_t) const override {}
@@ -235,8 +243,8 @@ static at::Tensor new_tensor(c10::IntArrayRef sizes, c10::IntArrayRef strides,
   if (!on_gpu)
     allocator = num_bytes >= (64 << 10) ? static_cast<c10::Allocator*>(&lazy_host_allocator)
                                         : c10::GetCPUAllocator();
-  if (on_gpu) recorder.describe(sizes, dtype);
-  auto pointer = allocator->allocate(num_bytes);
+  auto pointer = on_gpu ? device_allocator.allocate_for(sizes, dtype, num_bytes)
+                        : allocator->allocate(num_bytes);
   if (allocator == c10::GetCPUAllocator() && num_bytes) memset(pointer.get(), 0, num_bytes);
   auto storage = c10::Storage(
       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), num_bytes,
@@ -292,10 +300,8 @@ static void resize(const at::Tensor& tensor, c10::IntArrayRef sizes, c10::IntArr
   auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (needed > storage->nbytes()) {
     // The new memory is taken before the old is given back, as on the device.
-    recorder.describe(sizes, impl->dtype());
-    auto pointer = (tensor.is_cuda() ? static_cast<c10::Allocator*>(&device_allocator)
-                                     : c10::GetCPUAllocator())
-                       ->allocate(needed);
+    auto pointer = tensor.is_cuda() ? device_allocator.allocate_for(sizes, impl->dtype(), needed)
+                                    : c10::GetCPUAllocator()->allocate(needed);
     storage->set_data_ptr_noswap(std::move(pointer));
     storage->set_nbytes(needed);
   }

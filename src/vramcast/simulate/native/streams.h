@@ -24,11 +24,18 @@ namespace vramcast {
 
 const c10::Device device_zero(c10::kCUDA, 0);
 
-// Of this thread. 0 is the default stream.
-inline int64_t& current_stream() {
-  static thread_local int64_t stream = 0;
-  return stream;
+// What a thread has of its own, together: to find one of these takes a call each time.
+struct OfThread {
+  int64_t stream = 0;  // 0 is the default stream
+  int64_t location = -2;
+  uint64_t num_nodes = 0;
+  int32_t operator_name = -1;
+};
+inline OfThread& of_thread() {
+  static constinit thread_local OfThread one;
+  return one;
 }
+inline int64_t& current_stream() { return of_thread().stream; }
 
 inline c10::Stream as_stream(int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, device_zero, id);
