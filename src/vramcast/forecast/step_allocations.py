@@ -85,10 +85,14 @@ def _rest(
     def through_step(sizes: Numbers) -> Numbers:
         return bytes_by_event(events[:end], sizes).cumsum()[begin:]
 
-    kept = downsample(through_step(others), MOST_REST_POINTS, [peak - begin])
+    together = through_step(others)
+    kept = downsample(together, MOST_REST_POINTS, [peak - begin])
     columns = {"event": kept}
-    for code in categories.used():
-        own = np.where(categories.codes == code, others, 0)
-        if own.any() and (points := through_step(own)[kept]).any():
+    codes = Labels(categories.codes[others > 0], categories.words).used()
+    for code in codes:
+        own = together
+        if len(codes) > 1:
+            own = through_step(np.where(categories.codes == code, others, 0))
+        if (points := own[kept]).any():
             columns[categories.words[code]] = points.tolist()
     return columns

@@ -10,7 +10,17 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import c_bool, c_char_p, c_double, c_int32, c_int64, c_void_p
+from ctypes import (
+    c_bool,
+    c_char_p,
+    c_double,
+    c_int8,
+    c_int16,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_void_p,
+)
 from typing import TYPE_CHECKING, Any
 
 from vramcast.allocator import compiled
@@ -31,14 +41,14 @@ class Allocation(ctypes.Structure):
 
     _fields_ = [
         ("num_bytes", c_int64),
+        ("stream", c_int64),
         ("operator_name", c_int32),
         ("node_name", c_int32),
-        ("phase", c_int32),
-        ("dtype", c_int32),
+        ("location", c_int32),
         ("shape_offset", c_int32),
-        ("num_dims", c_int32),
-        ("location", c_int64),
-        ("stream", c_int64),
+        ("dtype", c_int16),
+        ("phase", c_int8),
+        ("num_dims", c_uint8),
     ]
 
 

@@ -177,7 +177,7 @@ class Recording:
         categories = self._categories(allocations, names)
         events = trace.in_canonical_order(events)
         original = repeating.originals(events, len(allocations), self.num_repetitions)
-        streams = original.each(allocations["stream"])
+        streams = allocations["stream"]
         bounds = self._bounds()
         whole = self._whole_steps(bounds)
         step, calls = whole[-1], [*self.calls, self.python_calls.of_step]
@@ -206,7 +206,7 @@ class Recording:
             tries_kernels=self.gpu.has_tried_kernels,
             asks_overlaps=self.device.library.vramcast_overlaps_were_asked(),
             pipeline_ranks=tuple(sorted(self.gpu.pipeline_ranks)),
-            streams=streams if streams.any() else (),
+            streams=original.each(streams) if streams.any() else (),
             parts=original.each(allocations["phase"]),
             starts=self._starts(events, allocations, names, categories),
             held_until=held_until,
@@ -243,7 +243,7 @@ class Recording:
 
     def _is_of(self, operators: Set[str], names: NDArray[np.int32]) -> NDArray[np.bool_]:
         ours = np.zeros(names.max(initial=-1) + 2, bool)  # the last entry is for -1: no name
-        for name in _used(names):
+        for name in range(len(ours) - 1):
             ours[name] = self.device.name(name).partition(".")[0] in operators
         return ours[names]
 

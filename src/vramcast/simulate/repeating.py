@@ -121,10 +121,11 @@ def with_repetitions(
     """The events with the last step repeated, each time with allocations of its own. `made_once`
     are allocations of the step before it that are not made again."""
     last, num_made = _last_step(events)
-    first = 1 + int((events > 0).sum()) - num_made
-    is_older = _is_free(last) & (-last < first)
-    num_later = len(made_once) - np.searchsorted(made_once, np.abs(last))
-    last = np.where(is_older, last - num_later, last)
+    if len(made_once):
+        first = 1 + int((events > 0).sum()) - num_made
+        is_older = _is_free(last) & (-last < first)
+        num_later = len(made_once) - np.searchsorted(made_once, np.abs(last))
+        last = np.where(is_older, last - num_later, last)
     more = [_moved(last, num_made * number) for number in range(1, num_repetitions + 1)]
     return np.concatenate([events, *more])
 

@@ -156,7 +156,7 @@ static double true_share(const c10::OperatorHandle& op, const Operator& info,
 static double known_true_share(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments,
                                const Operands& operands) {
-  static thread_local ByArguments<double> known;
+  static thread_local std::unordered_map<std::string, double> known;
   auto key = run_key(info, arguments, operands, 1);
   for (const auto& [tensor, typical] : operands) {
     key.add('s', typical.sure);
@@ -179,19 +179,13 @@ static std::optional<double> result_for_one_element(const c10::OperatorHandle& o
                                                     c10::ArrayRef<IValue> arguments,
                                                     const Operands& operands,
                                                     double factor) {
-  static ShortMutex mutex;
   // never destroyed: threads may end after the program
   static auto& known = *new ByArguments<std::optional<double>>();
   const auto key = run_key(info, arguments, operands, factor);
   if (!key.is_complete) return run_on_one_element(op, arguments, operands, factor);
-  {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known.find(key.bytes()); found != known.end()) return found->second;
-  }
+  if (const auto found = known.find(key)) return *found;
   const auto number = run_on_one_element(op, arguments, operands, factor);
-  const std::lock_guard lock(mutex);
-  if (known.size() >= max_known_results) known.clear();
-  known.emplace(key.bytes(), number);
+  known.put(key, number);
   return number;
 }
 

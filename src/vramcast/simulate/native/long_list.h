@@ -32,7 +32,14 @@ struct LargePages {
   bool operator==(const LargePages&) const { return true; }
 };
 
+// Memory that is not written to costs nothing, to copy what there is does.
 template <typename Item>
-using LongList = std::vector<Item, LargePages<Item>>;
+struct LongList : std::vector<Item, LargePages<Item>> {
+  void push_back(const Item& item) {
+    const auto count = this->size();
+    if (count == this->capacity()) this->reserve(count < (4 << 20) ? 4 * count + 16 : 2 * count);
+    std::vector<Item, LargePages<Item>>::push_back(item);
+  }
+};
 
 }  // namespace vramcast

@@ -216,15 +216,12 @@ using Metas = std::shared_ptr<const Described>;
 // From its Meta kernel, or as that said before.
 static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
                           c10::ArrayRef<IValue> arguments) {
-  static ShortMutex mutex;
   // never destroyed: threads may end after the program
   static auto& known = *new ByArguments<Metas>();
   ArgumentsKey key(&info);
   const bool has_key = make_shapes_key(info, arguments, key);
-  if (has_key) {
-    const std::lock_guard lock(mutex);
-    if (const auto found = known.find(key.bytes()); found != known.end()) return found->second;
-  }
+  if (has_key)
+    if (auto found = known.find(key)) return std::move(*found);
   auto described = std::make_shared<Described>();
   auto& metas = described->metas;
   metas.reserve(arguments.size());
@@ -232,9 +229,7 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
   call_meta(op, info, arguments, metas);
   if (has_key) {
     described->is_kept = true;
-    const std::lock_guard lock(mutex);
-    if (known.size() >= max_known_results) known.clear();
-    known[std::string(key.bytes())] = described;
+    known.put(key, described);
   }
   return described;
 }

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "arguments_key.h"
 #include "one_device.h"
 #include "reductions.h"
 #include "result_shapes.h"
@@ -376,15 +377,6 @@ static const Operator& operator_info(const c10::OperatorHandle& op) {
 static void simulate_from_now_on(const c10::OperatorHandle& op) {
   const std::lock_guard lock(operators_mutex);
   operators[&op.schema()].kind = Kind::simulate;
-}
-
-template <typename Visitor>
-static void for_each_tensor(const IValue& value, Visitor&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isList()) {
-    for (const IValue& item : value.toListRef()) for_each_tensor(item, visit);
-  }
 }
 
 // Masks of bytes are not taken any more.

@@ -29,14 +29,14 @@ enum Phase : int32_t { forward = 0, backward = 1, update = 2, replayed = 3, capt
 
 struct Allocation {
   int64_t num_bytes;
+  int64_t stream;         // that was current: memory is used again only on the same one
   int32_t operator_name;  // index into names
-  int32_t node_name;      // backward only, else -1
-  int32_t phase;
-  int32_t dtype;         // c10::ScalarType, or -1 for raw bytes
-  int32_t shape_offset;  // into shapes
-  int32_t num_dims;
-  int64_t location;  // what the location callback returned, or -1
-  int64_t stream;    // that was current: memory is used again only on the same one
+  int32_t node_name = -1;  // backward only
+  int32_t location = -1;  // what the location callback returned
+  int32_t shape_offset = 0;  // into shapes
+  int16_t dtype;          // c10::ScalarType, or -1 for raw bytes
+  int8_t phase = forward;
+  uint8_t num_dims = 0;
 };
 // As events, minus the number of the allocation: another stream may still use the memory that was
 // just freed; it can be used again now at the latest.
@@ -74,7 +74,7 @@ struct Recorder {
   // what is allocated: a tensor's memory, or raw bytes
   struct Described {
     c10::IntArrayRef sizes;
-    int32_t dtype = -1;
+    int16_t dtype = -1;
   };
   ShortMutex mutex;
   LongList<int64_t> events;  // +id allocates, -id frees; ids start at 1; 0 is a mark
@@ -152,8 +152,8 @@ struct Recorder {
     TORCH_CHECK_WITH(OutOfMemoryError,
                      !limit_callback || !limit_callback(num_bytes, private_pools.key()),
                      out_of_memory_message);
-    Allocation allocation{num_bytes, current_operator(), -1, forward, as.dtype, 0, 0,
-                          -1,        private_pools.key()};
+    Allocation allocation{num_bytes, private_pools.key(), current_operator()};
+    allocation.dtype = as.dtype;
     const auto node = torch::autograd::get_current_node();
     if (node) {
       allocation.phase = backward;
@@ -166,10 +166,11 @@ struct Recorder {
     const bool has_line = !node || c10::GradMode::is_enabled();
     streams.ask_progress();
     if (location_callback && has_line && num_bytes >= location_minimum_bytes)
-      allocation.location = current_location();
+      allocation.location = static_cast<int32_t>(current_location());
     const std::lock_guard lock(mutex);
-    if (node && allocation.location < 0) allocation.location = location_of(*node);
-    allocation.num_dims = static_cast<int32_t>(as.sizes.size());
+    if (node && allocation.location < 0)
+      allocation.location = static_cast<int32_t>(location_of(*node));
+    allocation.num_dims = static_cast<uint8_t>(as.sizes.size());
     allocation.shape_offset = offset_of(as.sizes);
     for (const auto other : streams.take_released()) events.push_back(released - other);
     for (const auto other : streams.take_known()) events.push_back(known - other);

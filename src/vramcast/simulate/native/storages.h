@@ -103,7 +103,7 @@ struct RecordingAllocator final : c10::Allocator {
     return {address, block.release(), &release_block, device};
   }
   c10::DataPtr allocate_for(c10::IntArrayRef sizes, caffe2::TypeMeta type, size_t num_bytes) {
-    return allocate(num_bytes, {sizes, static_cast<int32_t>(type.toScalarType())});
+    return allocate(num_bytes, {sizes, static_cast<int16_t>(type.toScalarType())});
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void*, const void*, std::size_t) const override {}
