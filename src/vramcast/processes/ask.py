@@ -30,7 +30,7 @@ from vramcast.processes.progress import is_of_user
 from vramcast.text import printable
 
 START_SECONDS = 120.0
-# a killed process gives its GPU memory back within seconds, or the driver hangs
+# a killed process gives its GPU memory back within seconds, unless the driver hangs
 END_SECONDS = 60.0
 OUTPUT_BYTES = 1 << 16
 
@@ -42,7 +42,7 @@ class FailureKind(StrEnum):
     KILLED = "killed"
     EXITED = "exited"
     CRASHED = "crashed"
-    # by a kept server: only a fresh process can answer
+    # from a kept server: only a fresh process can answer
     UNSUITED = "unsuited"
 
 
@@ -81,12 +81,12 @@ class ForkServer:
         self._python = list(python) or [sys.executable]
         self._is_own_python = self._python[0] == sys.executable
         if not self._is_own_python:
-            # it has a vramcast of its own, and nothing of this environment
+            # it has its own vramcast, and uses nothing of this environment
             self._environment.setdefault("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
         self._starting = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: socket.socket | None = None
-        self._log: IO[bytes] | None = None  # what the server itself prints
+        self._log: IO[bytes] | None = None  # output of the server itself
 
     def __enter__(self) -> Self:
         return self
@@ -95,7 +95,7 @@ class ForkServer:
         self.close()
 
     def start(self) -> None:
-        """Begins to import; a dead server is replaced."""
+        """Starts the server, which begins to import. A dead server is replaced."""
         with self._starting:
             if not self._is_running():
                 self.close()
@@ -122,7 +122,7 @@ class ForkServer:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    # -P: a random.py in the user's folder is not Python's
+                    # -P, so that a random.py in the user's folder does not replace Python's
                     [*self._python, "-P", "-m", "vramcast.processes.server", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
@@ -155,7 +155,7 @@ class ForkServer:
         progress: Callable[[Any], None] = lambda _: None,
         **options: Any,
     ) -> Any:
-        """The answer. The options are those of `follow`."""
+        """The answer of a task. The options are those of `follow`."""
         following = self.follow(task, request, overheard=progress, **options)
         with contextlib.closing(following) as news:
             while True:
@@ -178,12 +178,12 @@ class ForkServer:
         overheard: Callable[[Any], None] = lambda _: None,
     ) -> Generator[Any, None, Any]:
         """Generates the task's progress and returns the answer. Closing it ends the task;
-        `overheard` gets what it had told.
+        `overheard` then gets the progress that was not yet generated.
 
-        User code prints into `log`, and `on_output` gets it soon after. `stop` is asked often
-        whether to end the task. A server that is kept imports what one task of a `family` has
-        imported, before the next one: by its function `task(request, names)`. `meanwhile` is
-        called as soon as the task was sent.
+        User code prints into `log`, and `on_output` gets the output soon after. `stop` is called
+        often, and ends the task if true. After one task of a `family`, a kept server imports the
+        same libraries for the next one, by the family's function `task(request, names)`.
+        `meanwhile` is called as soon as the task was sent.
         """
         secret = secrets.token_bytes(SECRET_BYTES)
         order = _encoded(
@@ -221,7 +221,7 @@ class ForkServer:
         if link is None:
             return False
         try:
-            # the server never writes here: what comes is the end
+            # the server never writes here, so anything that comes is the end
             return link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
         except OSError as problem:
             return not isinstance(problem, BlockingIOError)
@@ -233,7 +233,7 @@ class ForkServer:
         with theirs, open(os.memfd_create("order"), "wb", buffering=0) as file:
             file.write(order)
             file.seek(0)
-            # of a server that has just died: the end of the connection is heard
+            # the server may have just died: the end of the connection will be noticed
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 socket.send_fds(self._link, [b"!"], [file.fileno(), theirs.fileno(), log])
         return ours
@@ -277,7 +277,7 @@ class _Running:
         return not self._is_started and self._killed_for is not FailureKind.STOPPED
 
     def news(self) -> Generator[Any, None, None]:
-        """Progress, until it has ended or cannot be ended."""
+        """The progress, until the task has ended or cannot be ended."""
         while not self._has_ended:
             message = self._hear()
             self._listen()
@@ -286,7 +286,7 @@ class _Running:
             if self._killed_for is not None:
                 if self._is_late or not self._is_started:
                     return
-            # user code may have ended all that would tell of its end
+            # user code may have killed every process that would report its end
             elif not message and self._is_started and self._server_died():
                 self._killed_for = FailureKind.KILLED
                 self._hang_up()
@@ -314,7 +314,7 @@ class _Running:
         return message
 
     def end(self) -> bool:
-        """Whether nothing is left of it."""
+        """Ends the task, and says whether nothing is left of it."""
         if self._killed_for is None:  # interrupted from outside, or at its end already
             self._hang_up()
             while self._is_started and not self._has_ended and not self._is_late:
@@ -374,7 +374,7 @@ def _encoded(**order: Any) -> bytes:
 
 
 def open_log(path: Path | None) -> IO[bytes]:
-    # a pipe would be full before long, and the task would wait for ever
+    # a pipe would soon be full, and the task would wait for ever
     if path is not None and path.exists() and not path.is_file():
         raise UsageError(f"{path} is not a regular file.", "Remove it, or choose another --out.")
     try:

@@ -1,4 +1,4 @@
-"""Branches of a kept server: forks of it that have imported the libraries of a family of tasks."""
+"""Branches of a kept server: forks that have imported the libraries of a family of tasks."""
 
 import contextlib
 import gc
@@ -28,7 +28,8 @@ class Branch:
 def grow(
     note: dict[str, Any], request: Any, leave: Callable[[], None], num_threads: int | None
 ) -> Branch:
-    """Forks a branch, which imports. `leave` closes what is the server's."""
+    """Forks a branch, which imports the libraries. `leave` closes the server's descriptors in
+    it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server = os.getpid()
     pid = os.fork()
@@ -51,8 +52,9 @@ def _serve(
     pkgutil.resolve_name(request["task"])(request["request"], note["modules"])
     gc.freeze()
     gc.enable()
-    # Another thread does not survive a fork. Variables that the task itself had set were missing
-    # when its libraries were imported, and a module of its own may have hidden one of theirs.
+    # The branch is not used if it has other threads, which do not survive a fork; if variables that
+    # the task had set were missing when the libraries were imported here; or if other modules were
+    # imported than in the task.
     has_threads = len(os.listdir("/proc/self/task")) > 1
     has_others = not set(imported.names()) <= {*modules_before, *note["modules"]}
     if has_threads or has_others or imported.changed_variables(before) != note["variables"]:
@@ -72,16 +74,18 @@ class _BranchServer(Server):
 
     def begin(self, descriptors: list[int], parent: int, **more: Any) -> int:
         if self._files.have_changed():
-            # The connection ends with this process, and who asks takes a fresh one.
+            # The connection ends with this process, and the asking side uses a fresh one.
             os._exit(0)
-        # who asks is not who handed the task on
+        # the fourth descriptor is that of the asking process, not of the server that passed the
+        # task on
         return super().begin(descriptors[:3], descriptors[3], libraries=self._note, **more)
 
 
 class Branches:
     def __init__(self) -> None:
         self._branches: dict[str, Branch] = {}
-        # of tasks that run: the guard's handle, the family, its request, where it notes its imports
+        # for each running task, by its guard's handle: the family, its request, and the file for
+        # its imports
         self._notes: dict[int, tuple[str, Any, int]] = {}
 
     def pids(self) -> list[int]:
@@ -109,7 +113,8 @@ class Branches:
         self._notes[guard] = (family, request, note)
 
     def ended(self, guard: int) -> tuple[str, Any, dict[str, Any]] | None:
-        """The family, the request and the imports of a task, where a branch is worth it."""
+        """The family, the request and the imports of a task that has ended, if a branch is worth
+        it."""
         if guard not in self._notes:
             return None
         family, request, file = self._notes.pop(guard)

@@ -17,9 +17,9 @@ from vramcast import errors
 POLL_SECONDS = 0.25
 SECRET_BYTES = 16
 PART_BYTES = 1 << 16
-# of a message's parts; what a process that died has left unfinished is dropped
+# flags of a message's parts; a message that a dead process has left unfinished is dropped
 FIRST, LAST = 1, 2
-SENDER = struct.Struct("iii")  # process, user, group, as the kernel tells them
+SENDER = struct.Struct("iii")  # process, user and group, as reported by the kernel
 
 
 class Channel:
@@ -32,7 +32,8 @@ class Channel:
 
     def send(self, **message: Any) -> None:
         if os.getpid() != self._pid:
-            os._exit(1)  # a fork that user code made: only the asked process answers
+            # this is a fork made by user code, and only the original process may answer
+            os._exit(1)
         data = json.dumps(message).encode()
         with self._sending:
             for start in range(0, len(data), PART_BYTES):
@@ -56,7 +57,7 @@ class Channel:
             return {}
         except ConnectionResetError:
             return None
-        # user code can write an empty packet: only the end has no sender
+        # user code can write an empty packet; only the end of the connection has no sender
         if not packet and not any(SENDER.unpack(data)[0] for _, _, data in told):
             return None
         if not packet.startswith(self._secret) or len(packet) == SECRET_BYTES:
@@ -70,10 +71,10 @@ class Channel:
         try:
             return dict(json.loads(self._received))
         except (ValueError, TypeError, RecursionError):
-            return {}  # user code has found the secret and writes what it likes
+            return {}  # user code has found the secret and has written something else
 
     def hang_up(self) -> None:
-        """Tells the other side to end. What it still says can be received."""
+        """Tells the other side to end. What it still sends can be received."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 

@@ -15,7 +15,7 @@ from vramcast.processes.lifetime import begin_task, end_with_the_parent, take_on
 from vramcast.text import printable
 
 MAX_MESSAGE_CHARACTERS = 8000
-# the file into which this process prints, where it is kept
+# the file into which this process prints, if that is kept
 _log_file: str | None = None
 
 
@@ -35,12 +35,12 @@ def run(order: dict[str, Any], channel: Channel, log: int, parent: int) -> NoRet
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):
                 stream.flush()
-        # what comes after the fork in the parent is not for this process
+        # this process must not run the parent's code after the fork
         os._exit(code)
 
 
 def _print_into(log: int) -> None:
-    """What user code prints is kept, also when it is killed."""
+    """Keeps what user code prints, even if it is killed."""
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
@@ -56,16 +56,16 @@ def _stand_where_it_was_asked(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     take_on(order["umask"], order["limits"])
-    # at the end: no module in the user's folder hides one of Python's
+    # at the end, so that no module in the user's folder hides one of Python's
     sys.path += [folder for folder in order["path"] if folder not in sys.path]
-    # not for the argument parser of a user's script
+    # the real arguments are not meant for a user's argument parser
     sys.argv[:] = ["vramcast"]
     if order["num_threads"] is not None:
         sys.modules["torch"].set_num_threads(order["num_threads"])
 
 
 def cut(message: str) -> str:
-    """Of a long message both ends. The whole is in the run's log, where it has one."""
+    """Both ends of a long message. The run's log has the whole message, if there is a log."""
     where = ""
     if len(message) > MAX_MESSAGE_CHARACTERS and _log_file is not None:
         print(printable(message), file=sys.stderr, flush=True)
@@ -99,7 +99,7 @@ def _outcome(order: dict[str, Any], channel: Channel) -> tuple[dict[str, Any], i
         print(leaving.code, file=sys.stderr)
         return {}, 1
     except Exception as error:
-        # also for exceptions whose text cannot be made
+        # this works also for exceptions whose str() fails
         text = "".join(traceback.format_exception_only(error)).strip()
         traceback.print_exc()
         return {"crashed": cut(text)}, 1

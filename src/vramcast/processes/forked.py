@@ -1,4 +1,4 @@
-"""Runs a function in a fork of this process, whose state stays as it was.
+"""Runs a function in a fork, so that the state of this process stays as it was.
 
 For code that changes its process for good, such as a user's whole program.
 """
@@ -16,20 +16,20 @@ from vramcast.errors import VramcastError
 from vramcast.processes.ask import FailureKind, TaskFailed
 from vramcast.processes.lifetime import begin_task, signal_name
 
-# Above those that programs close or write to by number.
+# Above the descriptors that programs close or write to by number.
 FIRST_DESCRIPTOR = 700
-# A program may replace it.
+# the real function, because a program may replace it
 _exit = os._exit
 Result = TypeVar("Result")
-# gives the result and does not return
+# sends the result and does not return
 Deliver = Callable[[Any], NoReturn]
 
 
 def in_fork(function: Callable[[Deliver], Result]) -> Result:
-    """What the function returns or delivers, which pickle can carry.
+    """The result that the function returns or delivers; it must be picklable.
 
-    Errors of vramcast are raised here as they were there. The function may deliver its result
-    from anywhere, also from deep inside of a program that never returns.
+    Errors of vramcast are raised here as they were there. The function may deliver its result from
+    anywhere, even from deep inside a program that never returns.
     """
     return in_forks([function])[0]
 
@@ -37,9 +37,9 @@ def in_fork(function: Callable[[Deliver], Result]) -> Result:
 def in_forks(
     functions: Sequence[Callable[[Deliver], Result]], begin: Callable[[int], None] = lambda _: None
 ) -> list[Result]:
-    """Several at a time, as many as there are cores. Results keep the order of the functions.
+    """Runs several at a time, as many as there are cores. Results keep the order of the functions.
 
-    `begin` is told the place of the first of those that run next.
+    `begin` is called with the index of the first of those that run next.
     """
     results: list[Result] = []
     most = os.cpu_count() or 1
@@ -51,8 +51,8 @@ def in_forks(
 
 
 def _start(function: Callable[[Deliver], Any]) -> tuple[int, int]:
-    """The child, and the file that gets its result."""
-    # Not a pipe: processes that the program leaves behind would keep it open.
+    """The child's process id, and the file for its result."""
+    # not a pipe, which processes that the program leaves behind would keep open
     file = os.memfd_create("result")
     child = os.fork()
     if child == 0:
@@ -72,7 +72,7 @@ def _finish(child: int, descriptor: int) -> Any:
         raise _without_result(status)
     try:
         kind, value = pickle.loads(data)
-    except Exception:  # cut off, or of a class whose making raises
+    except Exception:  # incomplete, or of a class that cannot be unpickled
         raise _without_result(status) from None
     if kind == "error":
         raise value

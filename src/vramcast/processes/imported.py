@@ -1,8 +1,8 @@
 """Which installed libraries a task imported, and whether it would have imported the same itself.
 
-A kept server imports them once for the next tasks of the family. A task that changes variables of
-the environment, or puts a folder on sys.path with a module of that name, might import something
-else: it is asked again of a fresh process.
+A kept server imports them once for the next tasks of the family. A task that changes environment
+variables, or puts a folder on sys.path that has a module of the same name, might have imported
+something else: it is run again in a fresh process.
 """
 
 import json
@@ -19,13 +19,13 @@ def names() -> list[str]:
     folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders)
     files = [(name, getattr(module, "__file__", None)) for name, module in [*sys.modules.items()]]
-    # relative: unknown where its folder is gone
+    # not relative paths: it is unknown to which folder they refer
     named = [(name, file) for name, file in files if isinstance(file, str) and os.path.isabs(file)]
     return [name for name, file in named if os.path.realpath(file).startswith(inside)]
 
 
 def changed_variables(before: dict[str, str]) -> dict[str, str | None]:
-    """Those that are others now than in the environment that was given; None: gone."""
+    """The variables that differ from the given environment; None for those that are gone."""
     now = dict(os.environ)
     every = before.keys() | now.keys()
     return {name: now.get(name) for name in every if before.get(name) != now.get(name)}
@@ -40,7 +40,7 @@ def change_variables(changes: dict[str, str | None]) -> None:
 
 
 class Watch:
-    """From the beginning of a task to its end."""
+    """Watches a task from its beginning to its end."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._environment, self._libraries = order["environment"], order.get("libraries")
@@ -50,14 +50,15 @@ class Watch:
         self._path, self._before = list(sys.path), set(sys.modules)
 
     def is_suited(self) -> bool:
-        """Whether a task for which libraries were imported is one without surprises."""
+        """Whether the libraries that were imported beforehand are those that the task would have
+        imported."""
         if self._libraries is None:
             return True
         is_same = changed_variables(self._environment) == self._libraries["variables"]
         return is_same and not self._are_hidden(self._libraries["modules"])
 
     def write_note(self) -> None:
-        """For the server, which reads it when the task has ended."""
+        """Writes the task's imports for the server, which reads them when the task has ended."""
         if self._note is None:
             return
         modules = [name for name in names() if name not in self._before]
@@ -69,7 +70,7 @@ class Watch:
             os.pwrite(self._note, data, 0)
 
     def _are_hidden(self, modules: list[str]) -> bool:
-        """Whether a folder that was put on sys.path has another module of one of these names."""
+        """Whether a folder that was put on sys.path has another module with one of these names."""
         libraries = {name.partition(".")[0] for name in modules}
         if [folder for folder in sys.path if folder in self._path] != self._path:
             return True
@@ -88,7 +89,7 @@ def _files_in(folder: str) -> list[str]:
 
 
 def read_note(file: int) -> dict[str, Any] | None:
-    """User code may have written into it: None where it is no note."""
+    """The note in this file. None if it is no note, because user code may have written into it."""
     try:
         note = json.loads(os.pread(file, MAX_NOTE_BYTES, 0))
         modules, variables = note["modules"], note["variables"]

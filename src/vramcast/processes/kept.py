@@ -1,8 +1,8 @@
 """A fork server that stays for the next command: where it listens, and who may use it.
 
 It listens on a Unix socket in a folder that only its user can enter. The socket's name is a digest
-of all that could make its answers other than a fresh process's: another interpreter, vramcast or
-environment has another server.
+of everything that could change its answers, so another interpreter, vramcast or environment has
+another server.
 """
 
 import contextlib
@@ -32,13 +32,13 @@ STATUS, STOP = b"?", b"."
 MAX_STATUS_BYTES = 1 << 16
 CONTROL_SECONDS = 5.0
 STOP_SECONDS = 60.0
-# longer than a fork takes on a busy machine; a server that does not move is not waited for
+# longer than a fork takes on a busy machine; after that a server counts as stuck
 START_SECONDS = 15.0
-# failures that are the server's, not the task's
+# failures of the server, not of the task
 OF_SERVER = (FailureKind.NOT_STARTED, FailureKind.UNSUITED)
 VARIABLE = "VRAMCAST_SERVER"
 KEEP_SECONDS = 300.0
-# Of a terminal: no library reads them when imported. The task gets them as they are.
+# Variables of the terminal, which no library reads when it is imported. The task gets its own.
 PASSED_ON = {
     *("_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLORTERM", "TERM_PROGRAM", "TERM_PROGRAM_VERSION"),
     *("COLUMNS", "LINES", "NO_COLOR", "WINDOWID", "DISPLAY", "TMUX", "TMUX_PANE", "STY"),
@@ -48,10 +48,10 @@ PASSED_ON = {
 
 
 class Wanted(StrEnum):
-    """What VRAMCAST_SERVER asks for."""
+    """What the variable VRAMCAST_SERVER asks for."""
 
-    USE = "use"  # where one runs
-    KEEP = "keep"  # start one where none runs
+    USE = "use"  # use one if it runs
+    KEEP = "keep"  # start one if none runs
     OFF = "off"
 
 
@@ -73,7 +73,7 @@ def folder() -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    """A real folder of this user, which nobody else can enter."""
+    """Whether this is a real folder of this user that nobody else can enter."""
     try:
         status = path.lstat()
     except OSError:
@@ -104,7 +104,7 @@ def socket_path(preload: Sequence[str], environment: Mapping[str, str]) -> Path:
 
 
 def connect(path: Path) -> socket.socket | None:
-    """To a server of this user; None where none listens."""
+    """A connection to a server of this user. None where none listens."""
     if not _is_private(path.parent):
         return None
     link = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -122,7 +122,7 @@ def connect(path: Path) -> socket.socket | None:
 
 @contextlib.contextmanager
 def address_of(path: Path) -> Iterator[str]:
-    """A short name for a socket: the kernel takes at most 107 bytes."""
+    """A short name for a socket's path, because the kernel takes at most 107 bytes."""
     place = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{place}/{path.name}"
@@ -140,7 +140,8 @@ def peer(link: socket.socket) -> tuple[int, int]:
 def connect_or_start(
     preload: Sequence[str], environment: Mapping[str, str], idle_seconds: float
 ) -> socket.socket | None:
-    """None where the folder is not safe, or the server cannot be started."""
+    """A connection to the server, which is started if needed. None where the folder is not safe, or
+    the server cannot be started."""
     path = socket_path(preload, environment)
     with contextlib.suppress(OSError):
         path.parent.mkdir(mode=0o700)
@@ -171,7 +172,7 @@ def _locked(place: Path) -> Iterator[None]:
 def _start(
     path: Path, preload: Sequence[str], environment: Mapping[str, str], idle_seconds: float
 ) -> None:
-    # It listens from here on: who connects while the server imports torch is answered later.
+    # It listens from here on, and answers later if a client connects while it still imports torch.
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         with address_of(path) as address:
             listener.bind(address)
@@ -189,17 +190,17 @@ def _start(
             start_new_session=True,
         )
         let_stay(process.pid)
-        process.returncode = 0  # else Python would warn that it still runs
+        process.returncode = 0  # otherwise Python would warn that it still runs
 
 
 def servers() -> list[Path]:
-    """The sockets of all that this user has."""
+    """The sockets of all servers of this user."""
     place = folder()
     return sorted(place.glob("*.socket")) if _is_private(place) else []
 
 
 def status(path: Path) -> dict[str, Any] | None:
-    """What a server says of itself. None: it has ended; {}: it still imports torch."""
+    """The server's facts about itself. None: it has ended; {}: it still imports torch."""
     link = connect(path)
     if link is None:
         return None
@@ -216,7 +217,8 @@ def status(path: Path) -> dict[str, Any] | None:
 
 
 def stop(path: Path) -> bool:
-    """Whether one was there. It has ended, with what it was asked, when this returns."""
+    """Stops a server, and says whether one was there. When this returns, it has ended together with
+    its tasks."""
     link = connect(path)
     if link is None:
         path.unlink(missing_ok=True)
@@ -224,12 +226,12 @@ def stop(path: Path) -> bool:
     with link, contextlib.suppress(OSError):
         link.settimeout(STOP_SECONDS)
         link.send(STOP)
-        link.recv(1)  # nothing comes: the end of the server ends the connection
+        link.recv(1)  # returns when the server's end closes the connection
     return True
 
 
 class KeptServer(ForkServer):
-    """Asks the server that is kept. Where it ends before its answer, a fresh process is asked."""
+    """Asks the kept server. If that ends before it answers, a fresh process is asked."""
 
     start_seconds = START_SECONDS
 
@@ -240,7 +242,8 @@ class KeptServer(ForkServer):
         *,
         idle_seconds: float | None = None,
     ) -> None:
-        """With `idle_seconds` one is started where none runs, and ends after that time."""
+        """With `idle_seconds`, a server is started if none runs. It ends after that time without
+        questions."""
         super().__init__(preload, environment)
         self._idle_seconds = idle_seconds
         self._fresh: ForkServer | None = None

@@ -1,7 +1,7 @@
 """The process of a kept fork server; see kept.py.
 
-It ends after some time without a question, when it is told to, and as soon as a file that it has
-loaded is another one.
+It ends after some time without a question, when it is told to, and when a file that it has loaded
+has changed.
 """
 
 import contextlib
@@ -64,7 +64,7 @@ class KeptForkServer(Server):
         return guard
 
     def _grow(self, ready: list[int]) -> None:
-        """A branch with the libraries of a task that has ended."""
+        """Grows a branch with the libraries of each task that has just ended."""
         for handle in ready:
             if found := self._branches.ended(handle):
                 name, request, note = found
@@ -77,7 +77,7 @@ class KeptForkServer(Server):
             link.close()
             return
         if self._files.have_changed():
-            # who asks takes a fresh process
+            # the asking side uses a fresh process
             self._is_ending = True
             link.close()
             return
@@ -115,11 +115,11 @@ def main() -> NoReturn:
             server = KeptForkServer(listening, float(idle_seconds), json.loads(modules))
             server.serve()
     finally:
-        # before the connections end, which goes with the process
+        # before the connections are closed, which happens when the process ends
         with contextlib.suppress(OSError):
             os.unlink(path)
         lifetime.end_children()
-        # nothing to clean up, and torch takes its time over it
+        # there is nothing to clean up, and torch's own clean-up takes long
         os._exit(0)
 
 

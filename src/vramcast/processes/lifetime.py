@@ -1,4 +1,4 @@
-"""Linux's ways to leave no process behind, and the environment that a child process gets."""
+"""Linux functions that leave no process behind, and the environment of a child process."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ _staying: set[int] = set()
 
 
 def child_environment(**more: str) -> dict[str, str]:
-    """In which a child finds the same vramcast, installed or not."""
+    """The environment of a child, in which it finds the same vramcast, installed or not."""
     path = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
     ours = {
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -34,7 +34,7 @@ def child_environment(**more: str) -> dict[str, str]:
 
 
 def restrictions() -> dict[str, Any]:
-    """What the kernel holds this process to, for a process that another one forks for it."""
+    """The umask and limits of this process, for a process that another one forks on its behalf."""
     status = Path("/proc/self/status").read_text()
     umask = next((line for line in status.splitlines() if line.startswith("Umask:")), "Umask: 22")
     limits = {name: resource.getrlimit(number)[0] for name, number in LIMITS.items()}
@@ -45,13 +45,13 @@ def take_on(umask: int, limits: dict[str, int]) -> None:
     os.umask(umask)
     for name, soft in limits.items():
         hard = resource.getrlimit(LIMITS[name])[1]
-        # one that cannot be raised so far is left as it is
+        # a limit that cannot be raised so far is left as it is
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(LIMITS[name], (soft, hard))
 
 
 def end_with_the_parent(parent: int) -> None:
-    """The kernel kills this process when the thread that started it ends."""
+    """Lets the kernel kill this process when the thread that started it ends."""
     _prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     # the parent may have died before the kernel was told
     if os.getppid() != parent:
@@ -63,30 +63,33 @@ def outlive_the_parent() -> None:
 
 
 def begin_task() -> None:
-    """This process runs a task, and no fork of it does."""
+    """Notes that this process runs a task, and no fork of it does."""
     global _task_pid
     _task_pid = os.getpid()
 
 
 def end_if_forked() -> None:
-    """After user code, before anything is written: a fork that it made may come back from it."""
+    """Ends this process if user code forked it from the task. Called after user code, before
+    anything is written."""
     if _task_pid not in (None, os.getpid()):
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Descendants whose parents die become children of this process, in whatever session."""
+    """Descendants whose parents die become children of this process, in whatever session they
+    are."""
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
 def begin_command() -> None:
-    """This process is a command of vramcast: all of its children are vramcast's."""
+    """Notes that this process is a command of vramcast: all its children are vramcast's."""
     global _is_command
     _is_command = True
 
 
 def adopt_orphans_of_this_command() -> None:
-    """In a program of the user's, orphans may be the user's own."""
+    """Adopts orphans only in a command of vramcast: in a user's program they may be the user's
+    own."""
     global _adopts
     if _is_command and not _adopts:
         _adopts = True
@@ -94,18 +97,18 @@ def adopt_orphans_of_this_command() -> None:
 
 
 def end_orphans_of_this_command() -> None:
-    """What is left where user code has killed the processes that watched it."""
+    """Ends processes that are left because user code has killed those that watched it."""
     if _adopts:
         end_children(keep=_staying)
 
 
 def let_stay(pid: int) -> None:
-    """A process that is started to outlive this command."""
+    """Notes a process that was started to outlive this command."""
     _staying.add(pid)
 
 
 def end_children(keep: Iterable[int] = ()) -> None:
-    """Kill and reap until none is left: a killed child's own children come up next."""
+    """Kills and reaps children until none is left: those of a killed child are adopted next."""
     while ending := _children_of_all_threads().difference(keep):
         for pid in ending:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -126,7 +129,7 @@ def signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        return f"signal {number}"  # a real-time one: only the first and the last have names
+        return f"signal {number}"  # a real-time signal: only the first and the last have names
 
 
 def ended_by(number: int) -> str:

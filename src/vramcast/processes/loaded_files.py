@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class LoadedFiles:
-    """Everything that was imported until now, and the shared libraries."""
+    """The files of everything that was imported so far, and of the shared libraries."""
 
     def __init__(self) -> None:
         files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}

@@ -11,8 +11,8 @@ Result = TypeVar("Result")
 
 
 def in_parallel(function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """In forks, which inherit the items; results in their order. A pool of multiprocessing's waits
-    for ever where one of its processes is killed."""
+    """The results in the order of the items. Runs in forks, which inherit the items. A pool of
+    multiprocessing would wait for ever if one of its processes is killed."""
     num_processes = min(os.cpu_count() or 1, len(items))
     if num_processes < 2:
         return list(map(function, items))

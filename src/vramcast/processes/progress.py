@@ -1,4 +1,4 @@
-"""How long work says how far it is: to a function, with which the command line draws bars."""
+"""How long tasks report their progress: to a function, with which the command line draws bars."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ MAX_LINE_BYTES = 2000
 
 @dataclass(frozen=True)
 class Progress:
-    name: str  # each has its own bar
+    name: str  # each name has its own bar
     done: float = 0
     total: float | None = None
-    detail: str = ""  # beside the bar, for example a loss
+    detail: str = ""  # shown beside the bar, for example a loss
     line: str = ""  # text that stays, for example a result
 
 
 Report = Callable[[Progress], None]
 
 
-# lines in Python's report of a fatal signal that are not the user's
+# lines in Python's report of a fatal signal that do not concern the user
 OUR_LINES = ("Extension modules:", 'File "<frozen runpy>"', f'File "{Path(__file__).parents[1]}/')
 
 
@@ -30,8 +30,8 @@ def is_of_user(line: str) -> bool:
 
 
 class OutputLines:
-    """Makes whole lines of what a program prints. Of a bar that is drawn again and again in one
-    line, only its last state is shown."""
+    """Makes whole lines of what a program prints. Of a progress bar that is redrawn in one line,
+    only the last state is shown."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show, self._rest = show, b""
@@ -40,7 +40,7 @@ class OutputLines:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._line(line)
-        # of a bar the states before the last are not needed
+        # only the last state of a progress bar is needed
         self._rest = self._rest[self._rest.rfind(b"\r", 0, -1) + 1 :][-MAX_LINE_BYTES:]
 
     def end(self) -> None:
@@ -56,4 +56,4 @@ class OutputLines:
 
 
 def ignore(progress: Progress) -> None:
-    """For callers who want to see no progress."""
+    """A report for callers who do not want progress."""

@@ -2,11 +2,11 @@
 
 `ask.ForkServer` starts it: `python -m vramcast.processes.server LINK PARENT MODULES`. A task comes
 on LINK as three descriptors: the order (JSON), the connection, the log. CUDA cannot be used after a
-fork: none may start here.
+fork, so it must not be started here.
 
-For every task a guard is forked, which forks the child. When that ends, the asking side hangs up,
-or PARENT dies, the guard kills all that the child has started, in whatever session, and tells the
-exit status.
+For every task a guard is forked, which forks the child. When the child ends, the asking side hangs
+up, or PARENT dies, the guard kills every process that the child has started, in whatever session,
+and reports the exit status.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from vramcast.processes import child, lifetime
 from vramcast.processes.channel import Channel
 
 TASK = b"!"
-HARMLESS = ("torch", "vramcast")  # whose import does not start CUDA
+HARMLESS = ("torch", "vramcast")  # importing these does not start CUDA
 
 
 class Server:
@@ -32,7 +32,8 @@ class Server:
 
     def __init__(self, num_threads: int | None) -> None:
         self.num_threads = num_threads
-        # by their descriptors: who asks, with the handle of its process; guards
+        # by their descriptors: the asking sides, with the handles of their processes; and the
+        # guards
         self._links: dict[int, tuple[socket.socket, int]] = {}
         self._guards: dict[int, int] = {}
         self.num_tasks = 0
@@ -49,7 +50,8 @@ class Server:
         self._links[link.fileno()] = (link, parent)
 
     def wait(self, *others: int, timeout_seconds: float | None = None) -> list[int]:
-        """Until something happens, and does what is to be done; which descriptors were ready."""
+        """Waits until something happens, and handles it. Returns the descriptors that were
+        ready."""
         parents = {parent: number for number, (_, parent) in self._links.items()}
         watched = [*self._links, *parents, *self._guards, *others]
         ready, _, _ = select.select(watched, [], [], timeout_seconds)
@@ -70,12 +72,12 @@ class Server:
         return []
 
     def control(self, link: socket.socket, message: bytes) -> None:
-        """A message that is no task."""
+        """Handles a message that is no task."""
 
     def _reap(self, handle: int) -> None:
         os.waitpid(self._guards.pop(handle), 0)
         os.close(handle)
-        # user code may have killed the guard: what it guarded is here now
+        # user code may have killed the guard, whose children are now ours
         lifetime.end_children(keep=[*self._guards.values(), *self.other_children()])
 
     def _drop(self, number: int) -> None:
@@ -101,7 +103,7 @@ class Server:
             os.close(descriptor)
 
     def begin(self, descriptors: list[int], parent: int, **more: Any) -> int:
-        """Forks a guard, and says which. `more` is added to the order."""
+        """Forks a guard, and returns its handle. `more` is added to the order."""
         pid = os.fork()
         if pid == 0:
             parent = os.dup(parent)
@@ -119,7 +121,7 @@ def guard(descriptors: list[int], parent: int, more: dict[str, Any]) -> NoReturn
         with open(order_file, "rb") as file:
             order: dict[str, Any] = {**json.load(file), **more}
         connection = socket.socket(fileno=channel)
-        # already hung up: nobody waits for this task any more
+        # otherwise the asking side has hung up, and nobody waits for this task
         if not select.select([connection], [], [], 0)[0]:
             _guard_child(order, connection, log, parent)
     os._exit(0)
@@ -128,7 +130,7 @@ def guard(descriptors: list[int], parent: int, more: dict[str, Any]) -> NoReturn
 def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, parent: int) -> None:
     secret, own_pid = bytes.fromhex(order.pop("secret")), os.getpid()
     channel = Channel(connection, secret)
-    channel.send(started=own_pid)  # before the child can tell of progress
+    channel.send(started=own_pid)  # before the child can send progress
     pid = os.fork()
     if pid == 0:
         child.run(order, Channel(connection, secret), log, own_pid)
@@ -141,12 +143,14 @@ def _guard_child(order: dict[str, Any], connection: socket.socket, log: int, par
 
 
 def import_all(modules: list[str]) -> int | None:
-    """The number of threads that torch computes with in a child.
+    """Imports the modules. Returns the number of threads that torch may use in a child.
 
-    Here only one may: OpenMP's threads do not survive a fork, and a child would wait for them.
+    Here it may use only one: OpenMP's threads do not survive a fork, and a child would wait for
+    them.
     """
     num_threads = None
-    # Objects of modules live on: to look through them again and again takes a tenth of the time.
+    # Objects of modules stay alive, and looking through them again and again takes a tenth of the
+    # time.
     gc.disable()
     for name in modules:
         found = pkgutil.resolve_name(name)
@@ -162,7 +166,8 @@ def import_all(modules: list[str]) -> int | None:
 
 
 def has_started_cuda() -> bool:
-    """Some libraries do when they are imported, as bitsandbytes. torch tells it only in a fork."""
+    """Whether CUDA was started. Some libraries, such as bitsandbytes, do that when they are
+    imported. torch tells it only in a fork."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
@@ -181,14 +186,14 @@ def main() -> NoReturn:
     harmless = [name for name in names if name.partition(".")[0] in HARMLESS]
     if harmless != names and has_started_cuda():
         os.execv(sys.executable, [*sys.orig_argv[:-1], json.dumps(harmless)])
-    # The kernel's signal would come when the thread that started this process ends: from here on
-    # the parent is watched.
+    # The kernel's signal would come when the thread that started this process ends. From here on
+    # the parent process is watched instead.
     server = Server(num_threads)
     server.add(socket.socket(fileno=int(link)), os.pidfd_open(int(parent_pid)))
     lifetime.outlive_the_parent()
     while server.has_links:
         server.wait()
-    # nothing to clean up, and torch takes its time over it
+    # there is nothing to clean up, and torch's own clean-up takes long
     os._exit(0)
 
 

@@ -23,7 +23,7 @@ METHODS = {
 
 
 class RowPrediction(Record, kind="prediction of a row", version_where_missing=1):
-    """What is compared of a prediction; `error` says why there is none."""
+    """The fields of a prediction that are compared; `error` says why there is none."""
 
     workload: str = ""
     knobs: Knobs = field(default_factory=dict)
@@ -51,7 +51,7 @@ class RowPrediction(Record, kind="prediction of a row", version_where_missing=1)
 
 
 class Estimate(Part):
-    """What another method says; `error` says why it has no answer."""
+    """The answer of another method; `error` says why it has none."""
 
     bytes: Bytes | None = None
     error: str | None = None
@@ -78,17 +78,17 @@ class AccuracyRow(Part):
     measured_allocated_bytes: Bytes | None = None
     measured_reserved_bytes: Bytes | None = None
     measured_process_bytes: Bytes | None = None
-    # Reserved: what timing may make of it, and what it took in several runs.
+    # Reserved memory: the predicted range where timing decides, and the peaks of several runs.
     predicted_range_bytes: tuple[int, int] | None = None
     measured_runs_bytes: list[int] = field(default_factory=list)
-    # With the memory capped at the prediction.
+    # of a run with the memory capped at the prediction
     capped_outcome: Outcome | None = None
     capped_retries: int | None = None
     prediction_seconds: Seconds | None = None
     median_step_seconds: Seconds | None = None
     predicted_step_seconds: Seconds | None = None
     bound_by: BoundBy = BoundBy.NOT_PREDICTED
-    calibrated_on: bool = False  # predicted times come from its kernels too
+    calibrated_on: bool = False  # its kernels are among those that predicted times are fitted to
     peers_bytes: dict[str, int | None] = field(default_factory=dict)
     limits: list[str] = field(default_factory=list)
     problem: str | None = None  # why there is no comparison
@@ -115,7 +115,7 @@ class AccuracyRow(Part):
 
     @property
     def num_within(self) -> int | None:
-        """Runs between the predicted bounds, where timing decides."""
+        """How many runs lie between the predicted bounds, where timing decides."""
         if self.predicted_range_bytes is None or not self.measured_runs_bytes:
             return None
         low, high = self.predicted_range_bytes
@@ -126,12 +126,13 @@ class AccuracyRow(Part):
         return self.predicted_reserved_bytes if is_ours else self.peers_bytes.get(method)
 
     def error_of(self, method: str) -> float | None:
-        """Against reserved memory, whatever the method estimates: reserved is what must fit."""
+        """The error against reserved memory, whatever the method estimates: reserved memory must
+        fit."""
         return percent(self.said_by(method), self.measured_reserved_bytes)
 
 
 class Errors(Part):
-    """In percent of what was measured."""
+    """Errors in percent of the measured value."""
 
     num_rows: Count
     num_failed: Count
@@ -150,9 +151,9 @@ class AccuracyResult(Record, kind="accuracy result"):
     num_exact: Count
     reserved: dict[str, Errors]  # by method
     worst_process_error: Number | None
-    step_time: Errors  # over the rows that the times were not calibrated on
-    busy_step_time: Errors  # of those, where the GPU does not wait for the host
-    launch_step_time: Errors  # of those, where it does
+    step_time: Errors  # only rows that the times were not calibrated on
+    busy_step_time: Errors  # those of them where the GPU does not wait for the host
+    launch_step_time: Errors  # those of them where it does
     num_capped: Count
     num_capped_failed: Count
     source: str = "compared"
@@ -175,12 +176,12 @@ def percent(predicted: float | None, measured: float | None) -> float | None:
 
 
 def goals(result: AccuracyResult) -> list[tuple[str, bool | None]]:
-    """What is promised, and whether it was reached; None where it could not be judged."""
+    """The promises, and whether each was kept; None where that could not be judged."""
     ours, times = result.reserved["vramcast"], result.step_time
     num_unpredicted = sum(row.predicted_reserved_bytes is None for row in result.rows)
     num_rows = ours.num_rows + num_unpredicted
     num_capped, num_failed = result.num_capped, result.num_capped_failed
-    # Old records have no step times: where most rows lack them, the rest are not judged.
+    # Old records have no step times. Where most rows lack them, step times are not judged.
     timed = times.num_rows > times.num_failed
     return [
         (
@@ -219,7 +220,8 @@ KINDS: dict[str, type[Record]] = {
 
 @dataclass
 class RowRecords:
-    """`capped` is a run with the memory capped at the prediction, `again` more like the first."""
+    """The records of one row. `capped` is a run with the memory capped at the prediction; `again`
+    are further runs like the first."""
 
     prediction: RowPrediction | None = None
     measurement: Measurement | None = None
@@ -240,7 +242,7 @@ def rows_file(path: Path) -> Path:
 
 
 def read_records(path: Path) -> Records:
-    """Of a run's folder or its file; later lines win."""
+    """The records of a run's folder or file. A later line replaces an earlier one."""
     file = rows_file(path)
     records: Records = {}
     for line in read_lines(file):
@@ -268,7 +270,7 @@ def result_from(
     gpu: str | None = None,
     torch_version: str | None = None,
 ) -> AccuracyResult:
-    """`calibrated_on` names the rows that the predicted times come from."""
+    """The result. `calibrated_on` names the rows that the predicted times were fitted to."""
     predicted = [row.prediction for row in records.values() if row.prediction]
     measured = [row.measurement for row in records.values() if row.measurement]
     return summarise(

@@ -18,14 +18,14 @@ class AdvisedChange(Part):
     """One optimisation, or several at once."""
 
     names: list[str]
-    what: list[str]  # in words, for each
+    what: list[str]  # a description of each
     how: list[str]  # knobs, options or lines of code
     training: list[str]  # what it does to the training
-    # How it was predicted.
+    # With what it was predicted:
     knobs: Knobs = field(default_factory=dict)
     switches: Knobs = field(default_factory=dict)
     allocator: str = ""
-    line: list[str] = field(default_factory=list)  # of a launch line: all its words
+    line: list[str] = field(default_factory=list)  # all words of a launch line
     passes: Count = 1
     world_size: Count = 1
     fits: bool
@@ -35,7 +35,7 @@ class AdvisedChange(Part):
     step_seconds_low: Seconds | None = None
     step_seconds_high: Seconds | None = None
     more_time_percent: Number | None = None
-    # Not simulated: the most it can save, from what is alive at the peak.
+    # Not simulated, but the most that it can save, estimated from what is alive at the peak.
     is_estimate: bool = False
     changes_training: bool = False
 
@@ -55,12 +55,12 @@ class Advice(Record, kind="advice"):
     step_seconds: Seconds | None
     step_seconds_low: Seconds | None
     step_seconds_high: Seconds | None
-    # What fits, cheapest first; of a workload that fits already, what saves most.
+    # Changes with which it fits, cheapest first; if it fits already, those that save most.
     suggestions: list[AdvisedChange]
-    alone: list[AdvisedChange]  # every change that saves something, what saves most first
+    alone: list[AdvisedChange]  # every change that saves something, the largest saving first
     not_advised: list[NotAdvised] = field(default_factory=list)
-    command: str = ""  # that asks for all of it
-    is_brief: bool = False  # only some changes were looked at
+    command: str = ""  # the command that gives the full advice
+    is_brief: bool = False  # only some changes were tried
     allocator_settings: str = ""
     torch_version: str = ""
     seconds: Seconds = 0.0

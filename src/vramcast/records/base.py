@@ -1,6 +1,6 @@
 """How records are written as JSON and read back strictly.
 
-Reading checks every field against its annotation: code that is given a record trusts its types.
+Reading checks every field against its annotation, so code that gets a record can trust its types.
 
 To change a kind of record, add a field with a default: older files are still read. Where that is
 not possible, raise its `VERSION` and convert older data in `upgraded`.
@@ -40,14 +40,14 @@ MAX_VALUE_CHARACTERS = 60
 R = TypeVar("R", bound="Record")
 T = TypeVar("T")
 
-# msgspec keeps what it learns about a class in the class, and begins with a part of it: of two
-# threads that convert to the same class for the first time, one would crash the process.
+# msgspec stores information about a class in the class, at first incomplete: if two threads
+# converted to the same class for the first time, one would crash the process.
 _converting = threading.Lock()
 os.register_at_fork(after_in_child=_converting._at_fork_reinit)  # type: ignore[attr-defined]
 
 
 class Contradiction(ValueError):
-    """Fields that do not fit together; the text names one."""
+    """Fields that contradict each other; the text names one."""
 
 
 def require(is_sound: bool, problem: str) -> None:
@@ -74,7 +74,7 @@ class Record(Part):
         cls.KIND, cls.VERSION_WHERE_MISSING = kind, version_where_missing
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; numbers that are not finite are left to `to_json`."""
+        """The record as JSON values. Numbers that are not finite are left to `to_json`."""
         plain = msgspec.to_builtins(self, enc_hook=plain_value)
         return {**plain, "kind": self.KIND, "version": self.VERSION}
 
@@ -104,15 +104,15 @@ class Record(Part):
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Data of an older version, or in JSON's own form, as this version has it."""
+        """Data of an older version, or in the form that JSON needs, converted to this version."""
         return data
 
     def check(self) -> None:
-        """Requires what types cannot say."""
+        """Checks what types cannot express."""
 
 
 def plain_value(value: Any) -> KnobValue:
-    """As JSON has it: numpy's numbers as numbers, infinity and objects as text."""
+    """The value as JSON has it: numpy's numbers as numbers, infinity and objects as text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):
@@ -130,7 +130,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def typed(data: Any, kind: Any) -> Any:
-    """Raises msgspec's errors. Ignores names that are not fields: a later version has more."""
+    """The data as this type. Raises msgspec's errors. Unknown fields are ignored: a later version
+    may have more."""
     with _converting:
         return msgspec.convert(data, kind)
 
@@ -144,7 +145,8 @@ def convert(data: Any, kind: type[T], where: str) -> T:
 
 
 def _check_head(kind: type[Record], data: Mapping[str, Any], where: str) -> None:
-    """Records from before there were kinds are told by `source`."""
+    """Checks kind, source and version. Records from before there were kinds are recognised by
+    `source`."""
     found = data.get("kind", kind.KIND)
     if found != kind.KIND:
         what = f"{where} is a {shortened(found)}, not a {kind.KIND}."
@@ -164,7 +166,7 @@ def _check_head(kind: type[Record], data: Mapping[str, Any], where: str) -> None
 
 
 def _explained(problem: str, data: Any) -> str:
-    """msgspec's message with the value that was found."""
+    """msgspec's message, with the value that was found."""
     message, _, path = problem.partition(" - at `")
     message = re.sub(r"Object missing required field `(\w+)`", r"it lacks \1", message)
     path = path.rstrip("`")
@@ -182,6 +184,6 @@ def _explained(problem: str, data: Any) -> str:
 
 
 def shortened(value: Any) -> str:
-    """A value of a file on one line, without control characters."""
+    """A value from a file, on one line and without control characters."""
     text = " ".join(printable(repr(value)).split())
     return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"

@@ -1,4 +1,4 @@
-"""What `vramcast bench` trains, under which protocol, what came of it, and how models compare."""
+"""The trials of `vramcast bench`, their protocol and results, and how models compare."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ import msgspec
 from vramcast.records.base import AboveZero, Bytes, Count, Number, Part, Record, Seconds, require
 from vramcast.records.measurement import Device
 
-FORMAT = 1  # of protocols; it is hashed with the values
+FORMAT = 1  # the format of protocols; it is hashed with the values
 # Runs that differ in one of these are not compared.
 DECISIVE = ("device", "gpu", "torch_version", "schedulefree_version")
 
@@ -43,7 +43,7 @@ class TrainingOutcome(StrEnum):
 
 
 class DataIdentity(Part):
-    """Runs on different data are not compared."""
+    """Identifies the data: runs on different data are not compared."""
 
     name: str
     size_bytes: Bytes
@@ -62,7 +62,7 @@ class Protocol(Part):
     weight_decay: ZeroOrMore
     precision: Precision
     clip: ZeroOrMore  # the largest norm of the gradients; 0 clips nothing
-    seed: Seed  # where a trial is given none of its own
+    seed: Seed  # used where a trial has none of its own
     last_steps: FromOne  # the metric is the mean loss of these
     respect_documents: bool  # windows stay within one document; 0x1e delimits them
 
@@ -100,7 +100,7 @@ class BenchTrial(Record, kind="bench trial"):
 
 
 class TrainedRun(Record, kind="trained model"):
-    """A trial and its steps. JSON has no word for a loss that is not finite: it is None."""
+    """A trial and its steps. A loss that is not finite is None, because JSON has no such number."""
 
     trial: BenchTrial
     outcome: TrainingOutcome
@@ -109,7 +109,7 @@ class TrainedRun(Record, kind="trained model"):
     losses: list[Number | None] = field(default_factory=list)
     step_seconds: list[AboveZero] = field(default_factory=list)
     step_memory_bytes: list[Bytes] = field(default_factory=list)
-    memory_kind: str = ""  # in words
+    memory_kind: str = ""  # a description
     data_wait_seconds: Seconds = 0.0
     resumed_at_steps: list[int] = field(default_factory=list)
     error: str | None = None
@@ -117,7 +117,7 @@ class TrainedRun(Record, kind="trained model"):
 
     @property
     def finished(self) -> bool:
-        """Others are tried again when the same bench is started again."""
+        """Whether it need not run again when the same bench is started again."""
         return self.outcome in (TrainingOutcome.OK, TrainingOutcome.DIVERGED)
 
     @property
@@ -126,12 +126,12 @@ class TrainedRun(Record, kind="trained model"):
 
     @property
     def last_loss(self) -> float:
-        """The protocol's metric, Last100 for standard-1."""
+        """The protocol's metric, such as Last100 for standard-1."""
         return mean_loss(self.last_losses)
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Of the median step: the first ones compile kernels and fill caches."""
+        """The throughput of the median step: the first steps compile kernels and fill caches."""
         if not self.step_seconds:
             return None
         return self.trial.tokens_per_step / statistics.median(self.step_seconds)
@@ -153,7 +153,7 @@ class TrainedRun(Record, kind="trained model"):
         return len(self.losses) * self.trial.tokens_per_step
 
     def summary(self) -> dict[str, Any]:
-        """For --json, without the steps."""
+        """The values for --json, without the steps."""
         names = "outcome parameters tokens tokens_per_second peak_memory_bytes memory_kind"
         names += " training_seconds data_wait_fraction error"
         trial, last_loss = self.trial, self.last_loss
@@ -184,7 +184,7 @@ def mean_loss(losses: list[float]) -> float:
 
 
 def by_model(runs: Sequence[TrainedRun]) -> list[list[TrainedRun]]:
-    """The seeds of every model, in the order in which the models first come."""
+    """The seeds of every model, in the order in which the models first appear."""
     groups: dict[str, list[TrainedRun]] = {}
     for run in runs:
         groups.setdefault(run.trial.label, []).append(run)
@@ -205,10 +205,11 @@ class ModelResult(Part):
     model: str
     parameters: Count | None
     seeds: list[int]
-    last_losses: list[Number]  # one a seed
+    last_losses: list[Number]  # one for each seed
     mean_last_loss: Number
     spread: Number | None  # the standard deviation over seeds; None with one seed
-    noise: Number | None  # of one run's metric, estimated from it; None with several seeds
+    # the noise of one run's metric, estimated from that run; None with several seeds
+    noise: Number | None
     tokens: Count
     tokens_per_second: Number | None
     peak_memory_bytes: Bytes | None
@@ -216,19 +217,19 @@ class ModelResult(Part):
 
 
 class Difference(Part):
-    """Another model less the best one."""
+    """Another model minus the best one."""
 
     model: str
     difference: Number
     standard_error: Number
-    interval: tuple[Number, Number]  # 95 %
-    p_value: Number  # corrected where there are several tests
+    interval: tuple[Number, Number]  # of 95 % confidence
+    p_value: Number  # corrected for several tests
     distinguishable: bool
     how: str
 
 
 class Comparison(Record, kind="comparison"):
-    """Models from best to worst, and each against the best."""
+    """Models from best to worst, and each compared with the best."""
 
     metric: str
     protocol: str

@@ -1,4 +1,4 @@
-"""Tables measured on one GPU: what libraries allocate, and how fast kernels run."""
+"""Tables measured on one GPU: the memory of libraries, and the speed of kernels."""
 
 from dataclasses import field
 from typing import Annotated
@@ -11,12 +11,12 @@ TorchVersion = Annotated[str, Meta(pattern=r"^\d+\.\d+")]
 ConvolutionKey = Annotated[
     str, Meta(pattern=r"^\w+ (nchw|nhwc) x\d[\d,]* w\d[\d,]* s\d[\d,]* p\d[\d,]* d\d[\d,]* g\d+$")
 ]
-# Of the forward pass, the data gradient and the weight gradient.
+# workspaces of the forward pass, the data gradient and the weight gradient
 Workspaces = Annotated[list[Bytes], Meta(min_length=3, max_length=3)]
 
 
 class Calibration(Record, kind="calibration table"):
-    gpu: str  # as the driver names it
+    gpu: str  # the driver's name for it
     architecture: str  # sm_90
     torch_version: TorchVersion
     cuda_version: str
@@ -24,10 +24,11 @@ class Calibration(Record, kind="calibration table"):
     driver_version: str
     # CUDA's context and the kernels a training process loads, as NVML counts them.
     process_bytes: Bytes
-    device_bytes: Bytes  # what the GPU has less for it
-    libraries_bytes: Bytes  # more, once flash attention or cuDNN is used
-    solver_bytes: Bytes = 0  # more, once cuSOLVER is used, as by orthogonal initialisation
-    gemm_workspace_bytes: Bytes  # of cuBLAS, for each thread
+    device_bytes: Bytes  # by how much the GPU's free memory falls
+    libraries_bytes: Bytes  # added when flash attention or cuDNN is first used
+    # added when cuSOLVER is first used, for example by orthogonal initialisation
+    solver_bytes: Bytes = 0
+    gemm_workspace_bytes: Bytes  # cuBLAS's workspace of each thread
     gemm_lt_workspace_bytes: Bytes
     convolutions: dict[ConvolutionKey, Workspaces] = field(default_factory=dict)
     source: str = "calibrated"
@@ -37,7 +38,7 @@ class HostSpeed(Record, kind="speed of a host"):
     machine: str
     python_version: str
     torch_version: TorchVersion
-    step_seconds: AboveZero  # of the small step in hardware/calibration/host.py
+    step_seconds: AboveZero  # the time of the small step in hardware/calibration/host.py
     source: str = "calibrated"
 
 
@@ -45,11 +46,11 @@ class Power(Part):
     idle_watts: AboveZero  # at the highest clock
     joules_per_flop: dict[str, Number]  # by precision, at the highest clock
     joules_per_byte: Number
-    teraflops_of_multiprocessor: AboveZero  # in bf16 by its data sheet: the highest clock
+    teraflops_of_multiprocessor: AboveZero  # in bf16 at the highest clock, by the data sheet
 
 
 class Rates(Record, kind="table of rates"):
-    """What the numbers of a list mean is in forecast/timing/rates.py."""
+    """Measured speeds. forecast/timing/rates.py says what the numbers of a list mean."""
 
     gpu: str
     torch_version: TorchVersion
@@ -60,22 +61,24 @@ class Rates(Record, kind="table of rates"):
     products: dict[str, list[Number]]
     # attention, convolutions and recurrent layers, by operator and precision
     compute: dict[str, list[Number]]
-    # of one step of one matrix, in 16 or 32 bits, with a width of 256 and a batch of 32: seconds,
-    # the powers of width and batch that they grow with, and how the first grows with the width
+    # For one step of one matrix, with 16 or 32 bits, a width of 256 and a batch of 32: the seconds,
+    # the powers of width and batch with which they grow, and how the first power grows with the
+    # width.
     recurrent_step_seconds: dict[str, list[Number]]
     # "to pinned", "from pageable": seconds of a copy over PCIe, and bytes a second
     copies: dict[str, list[Number]]
     power: Power | None = None
-    # "forward dense": least and greatest value of a polynomial, then its coefficients
+    # by names such as "forward dense": the least and the greatest value of a polynomial, then its
+    # coefficients
     convolutions: dict[str, list[Number]] = field(default_factory=dict)
     host: dict[str, Number]  # seconds on the host by kind of operator
-    # Standard deviation of the logarithm of a kernel's time, by how well its kind is known; "host":
+    # The standard deviation of the logarithm of a kernel's time, by kind of kernel; "host" is that
     # of the host's seconds.
     spread: dict[str, Number] = field(default_factory=dict)
-    host_name: str = ""  # the machine that these seconds hold for
-    # What HostSpeed.step_seconds is on that machine.
+    host_name: str = ""  # the machine on which these seconds were measured
+    # HostSpeed.step_seconds of that machine
     host_step_seconds: AboveZero | None = None
-    # Rows of the suites whose kernels and times it was made from.
+    # The rows of the suites whose kernels and times the rates were fitted to.
     calibrated_on: list[str] = field(default_factory=list)
     num_kernels: Count = 0
     source: str = "calibrated"

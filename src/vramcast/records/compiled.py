@@ -8,16 +8,17 @@ from vramcast.records.base import Bytes, Count, Part, Seconds
 class Recompilation(Part):
     """A function that was compiled again, because something about its inputs had changed."""
 
-    function: str  # and its file and line
-    reason: str  # torch's own, cut short
+    function: str  # with its file and line
+    reason: str  # torch's own reason, shortened
     count: Count = 1
 
 
 class Compilation(Part):
     peak_is_in_first_step: bool
-    # Of a run that finds everything in Inductor's caches, as a second one does: nothing is timed.
+    # The peak of a run that finds everything in Inductor's caches, such as a second one: it times
+    # no kernels.
     cached_peak_reserved_bytes: Bytes
     recompilations: list[Recompilation] = field(default_factory=list)
-    # Of the same step without torch.compile; None where it was not simulated.
+    # The same step without torch.compile; None where it was not simulated.
     eager_peak_reserved_bytes: Bytes | None = None
     eager_step_seconds: Seconds | None = None

@@ -22,7 +22,7 @@ class FittedRow(Part):
     measured_reserved_bytes: Bytes
     fitted_reserved_bytes: Bytes
     error_percent: Number
-    # Of a law fitted without this row; None where that is impossible.
+    # The error of a law fitted without this row; None where that cannot be fitted.
     left_out_error_percent: Number | None
     allocated_error_percent: Number = 0.0  # without the overhead's noise
     left_out_allocated_error_percent: Number | None = None
@@ -31,7 +31,7 @@ class FittedRow(Part):
 
 class Knob(Part):
     name: str
-    # Of the largest run's memory, saved when this knob has its smallest value.
+    # The share of the largest run's memory that is saved when this knob has its smallest value.
     share: Number
     smallest: Number
     largest: Number
@@ -46,7 +46,8 @@ class MemoryFit(Record, kind="memory law"):
     overhead_bytes: Bytes  # reserved minus allocated: the median
     rows: Annotated[list[FittedRow], Meta(min_length=1)]
     knobs: list[Knob]
-    overhead_share: Number = 0.0  # or as a share of what is allocated, where it grows with it
+    # or as a share of allocated memory, where the overhead grows with it
+    overhead_share: Number = 0.0
     floor_bytes: Bytes | None = None  # allocated = max(floor, law), where there is one
     left_out: dict[str, str] = field(default_factory=dict)  # runs not used, and why
     notes: list[str] = field(default_factory=list)
@@ -58,12 +59,13 @@ class MemoryFit(Record, kind="memory law"):
             parse_term(text)
 
 
-# For programs that must not run text: a number, a knob's name, or [operator, left, right].
+# A parsed expression, so that no text need be executed: a number, a knob's name, or [operator,
+# left, right].
 Term = float | str | list[Any]
 
 
 def parse_term(text: str) -> Term:
-    """Arithmetic with numbers and the names of knobs; nothing else is accepted."""
+    """Parses arithmetic with numbers and the names of knobs; nothing else is accepted."""
     try:
         return _parsed(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -39,7 +39,7 @@ KINDS: tuple[type[Record], ...] = (
     Advice,
     RunDiff,
 )
-# Some kinds have the same source: those before the last have a field that the others lack.
+# Some kinds have the same source. These are told apart by a field that the last of them lacks.
 OWN_FIELD: dict[type[Record], str] = {
     BatchSizeCurve: "points",
     PredictionTable: "cases",
@@ -53,7 +53,7 @@ def is_trace(data: Any) -> bool:
 
 
 def record_from(data: Any, where: str) -> Record | list[Record]:
-    """Trained models and fitted laws as lists, since several belong together."""
+    """The record. Trained models and fitted laws come as lists, because several belong together."""
     if isinstance(data, list) and data and all(_kind_of(one) is MemoryFit for one in data):
         return [MemoryFit.from_dict(one, where) for one in data]
     if isinstance(data, dict) and "runs" in data and "protocol_hash" in data:

@@ -12,7 +12,7 @@ class GpuState:
     total_bytes: Bytes
     used_bytes: Bytes
     driver_version: str
-    cuda_version: str  # the newest the driver supports
+    cuda_version: str  # the newest version that the driver supports
     driver_model: str  # WDDM or TCC on Windows, "Linux" elsewhere
     ecc: bool | None
     capability: tuple[int, int] | None = None
@@ -27,7 +27,7 @@ class GpuProcess:
 
 
 class Machine(Record, kind="machine"):
-    """None is not known."""
+    """The facts about a machine; None means unknown."""
 
     gpus: list[GpuState] = field(default_factory=list)
     processes: list[GpuProcess] = field(default_factory=list)
@@ -35,12 +35,13 @@ class Machine(Record, kind="machine"):
     torch_version: str | None = None
     torch_cuda: str | None = None  # None: a build without CUDA
     cudnn: Count | None = None
-    architectures: list[str] = field(default_factory=list)  # that torch was built for
-    cuda_available: bool | None = None  # as torch says
+    # the GPU architectures that torch was built for
+    architectures: list[str] = field(default_factory=list)
+    cuda_available: bool | None = None  # torch's own answer
     torch_error: str | None = None
     triton: str | None = None
     triton_error: str | None = None
-    compiler: str | None = None  # of C
+    compiler: str | None = None  # for C
     cxx_compiler: str | None = None
     nvcc: str | None = None
     nvcc_error: str | None = None

@@ -1,4 +1,4 @@
-"""What one real run showed."""
+"""The record of one real run."""
 
 import math
 from dataclasses import field
@@ -52,18 +52,18 @@ class Memory(Part):
 
 
 class StepTimes(Part):
-    """Of the measured steps, without the warm-up."""
+    """The times of the peaks of the measured steps, without the warm-up."""
 
     seconds: list[Seconds]
     median_seconds: Seconds
     p95_seconds: Seconds
     spread: Number  # (largest - smallest) / median
-    wall_seconds: Seconds  # of all, with the host's work between them
+    wall_seconds: Seconds  # of all steps, with the host's work between them
     clock: Clock
 
 
 class Verdict(Part):
-    """Whether a run was sound; what could not be judged, and why."""
+    """Whether a run was sound, and what could not be judged and why."""
 
     stable: bool
     fail_reasons: list[FailReason]
@@ -71,19 +71,19 @@ class Verdict(Part):
 
 
 class RunFacts(Part):
-    """What a run tells while it runs. What was not measured is None; `notes` says why."""
+    """Facts that a run reports while it runs. What was not measured is None; `notes` says why."""
 
     error: str | None = None
     out_of_memory_on: MemoryOf | None = None
     gpu: str | None = None
-    capacity_bytes: Bytes | None = None  # of the card
+    capacity_bytes: Bytes | None = None  # the card's memory
     num_parameters: Count | None = None
     num_trainable_parameters: Count | None = None
     build: Memory | None = None
     first_step: Memory | None = None
-    cold: Memory | None = None  # building and warming up
+    cold: Memory | None = None  # the peaks of building and warming up
     warm: Memory | None = None  # the measured steps
-    context_bytes: SignedBytes | None = None  # outside the allocator, when CUDA has started
+    context_bytes: SignedBytes | None = None  # outside the allocator, right after CUDA has started
     num_alloc_retries: Count | None = None
     warmup_seconds: list[Seconds] = field(default_factory=list)
     losses: list[float | None] = field(default_factory=list)  # warm-up included
@@ -93,12 +93,12 @@ class RunFacts(Part):
     driver_version: str | None = None
     driver_model: str | None = None
     notes: list[str] = field(default_factory=list)
-    # Of a program, in the order in which they first came.
+    # Only of a program, in the order in which they first came.
     phases: list[Phase] = field(default_factory=list)
 
 
 class MeasuredRank(Part):
-    """One of several processes."""
+    """The result of one of several processes."""
 
     rank: Count
     outcome: Outcome
@@ -108,7 +108,7 @@ class MeasuredRank(Part):
 
 
 class Measurement(Record, RunFacts, kind="measurement"):
-    """What one real run showed."""
+    """The record of one real run."""
 
     workload: str
     knobs: Knobs
@@ -123,7 +123,7 @@ class Measurement(Record, RunFacts, kind="measurement"):
     memory_cap_bytes: Bytes | None = None
     peak_allocated_bytes: Bytes | None = None
     peak_reserved_bytes: Bytes | None = None
-    # Peak reserved, and what the process held outside the allocator.
+    # Peak reserved plus the memory that the process held outside the allocator.
     process_bytes: SignedBytes | None = None
     loaded_kernels_bytes: SignedBytes | None = None
     times: StepTimes | None = None
@@ -131,14 +131,15 @@ class Measurement(Record, RunFacts, kind="measurement"):
     tokens_per_second: Number | None = None
     seconds: Seconds = 0.0  # of the whole probe
     allocator_settings: str = ""
-    switches: Knobs = field(default_factory=dict)  # torch's global ones
-    # Of several processes: all of them. All else is of the one that failed, or took most.
+    switches: Knobs = field(default_factory=dict)  # torch's global switches
+    # All of several processes. The other fields are those of the process that failed, or took most.
     world_size: Count = 1
     ranks: list[MeasuredRank] = field(default_factory=list)
     source: str = "measured"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON has no NaN and no infinity: the losses of a run that diverged are text."""
+        """The record as JSON values. Losses that are not finite become text, because JSON has no
+        such numbers."""
         losses = [x if x is None or math.isfinite(x) else str(x) for x in self.losses]
         return {"workload": self.workload, **super().to_dict(), "losses": losses}
 

@@ -1,4 +1,4 @@
-"""The parts of what a program does, predicted or measured."""
+"""The phases of a program, predicted or measured."""
 
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ class PhaseName(StrEnum):
 
 
 class Phase(Part):
-    """A part of what a program does, with the memory at its own peak."""
+    """A phase of a program, with the peak of its memory."""
 
     name: PhaseName
     num_steps: Count  # training steps, forward passes of an evaluation, or saves
@@ -23,7 +23,7 @@ class Phase(Part):
 
 
 class PhaseBand(Part):
-    """A stretch of the timeline in which the program stays in one phase."""
+    """A part of the timeline in which the program stays in one phase."""
 
     name: PhaseName
     first_event: Count
@@ -37,7 +37,7 @@ class StepPart(StrEnum):
 
 
 class StepBand(Part):
-    """A stretch of the timeline within a training step."""
+    """A part of the timeline within a training step."""
 
     name: StepPart
     first_event: Count

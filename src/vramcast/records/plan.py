@@ -22,16 +22,17 @@ class Stage(Part):
     fits: bool
     first_failing_batch: Count | None
     why: str
-    batch_size: Count | None = None  # of one forward and backward pass
+    batch_size: Count | None = None  # in one forward and backward pass
     accumulation_steps: Count | None = None
     tokens_per_batch: Count | None = None
     tokens_per_step: Count | None = None
     largest_batch: Count | None = None
     peak_allocated_bytes: Bytes | None = None
     peak_reserved_bytes: Bytes | None = None
-    share_of_memory: Number | None = None  # reserved, of what the allocator may take
+    # reserved memory as a share of what the allocator may take
+    share_of_memory: Number | None = None
     binds: str | None = None  # memory, compute, bandwidth or launch
-    step_seconds: Seconds | None = None  # of all passes of an optimizer step
+    step_seconds: Seconds | None = None  # for all passes of an optimizer step
     step_seconds_low: Seconds | None = None
     step_seconds_high: Seconds | None = None
     tokens_per_second: Number | None = None
@@ -42,14 +43,14 @@ class Stage(Part):
     tokens: Count | None = None
     hours: Number | None = None
     missing_bytes: SignedBytes | None = None
-    # Where not even one sample fits.
+    # only where not even one sample fits
     largest_tensors: list[LargeTensor] = field(default_factory=list)
 
 
 class GpuPlan(Part):
     gpu: str | None  # None: only its memory was given
     capacity_bytes: Bytes  # what the allocator may take
-    limit_bytes: Bytes  # what the plan may take of it
+    limit_bytes: Bytes  # the part of it that the plan may use
     stages: list[Stage]
     total_steps: Count | None  # None where a stage does not fit
     total_tokens: Count | None
@@ -63,15 +64,16 @@ class GpuPlan(Part):
     world_size: Count = 1
     strategy: str = ""
     gpu_hours: Number | None = None
-    efficiency: Number | None = None  # of one GPU, against the fewest on which it fits
+    # throughput per GPU, relative to the fewest GPUs on which it fits
+    efficiency: Number | None = None
     error: str = ""  # why there are no stages
     limits: list[str] = field(default_factory=list)
-    # Of reserved memory; None where too few sizes were simulated.
+    # A law of reserved memory; None where too few sizes were simulated.
     law: MemoryFit | None = None
 
     @property
     def name(self) -> str:
-        """Of its files: h200, h200x8-fsdp2."""
+        """The name in its files, such as h200 or h200x8-fsdp2."""
         several = f"x{self.world_size}" if self.world_size > 1 else ""
         return f"{self.gpu or 'memory'}{several}{self.strategy and '-'}{self.strategy}"
 
@@ -91,19 +93,19 @@ class Plan(Record, kind="plan"):
     tokens: Count
     tokens_per_step: Count | None
     safety: Number
-    split: str  # of the tokens over the stages, in words
+    split: str  # how the tokens are divided among the stages, in words
     gpus: list[GpuPlan]
     step_seconds_reason: str
     allocator_settings: str
     torch_version: str = ""
     seconds: Seconds = 0.0
-    prices: dict[str, Number] = field(default_factory=dict)  # of an hour, by GPU
+    prices: dict[str, Number] = field(default_factory=dict)  # the price of an hour, by GPU
     deadline_hours: Number | None = None
     source: str = "planned"
 
     @property
     def fits(self) -> bool:
-        """Everything on at least one GPU, in time."""
+        """Whether everything fits on at least one GPU, in time."""
         return bool(self.in_time)
 
     @property
@@ -116,13 +118,13 @@ class Plan(Record, kind="plan"):
 
     @property
     def fewest(self) -> GpuPlan | None:
-        """GPUs on which it fits."""
+        """The plan with the fewest GPUs on which it fits."""
         complete = [gpu for gpu in self.gpus if gpu.complete]
         return min(complete, key=lambda gpu: gpu.world_size, default=None)
 
     @property
     def cheapest(self) -> GpuPlan | None:
-        """Of those that are in time: by cost, or where there are no prices by hours of GPUs."""
+        """The cheapest plan that is done in time: by cost, or without prices by GPU-hours."""
         priced = [(gpu.cost if self.prices else gpu.gpu_hours, gpu) for gpu in self.in_time]
         known = [(value, gpu) for value, gpu in priced if value is not None]
         return min(known, key=lambda pair: pair[0])[1] if known else None

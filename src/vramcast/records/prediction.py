@@ -51,18 +51,18 @@ class BoundBy(StrEnum):
 
 
 class RankMemory(Part):
-    """One of several GPUs."""
+    """The memory of one of several GPUs."""
 
     rank: Count
     peak_allocated_bytes: Bytes
     peak_reserved_bytes: Bytes
     fits: bool
     step_seconds: Seconds | None = None
-    alike: list[int] = field(default_factory=list)  # others that were simulated, with the same
+    alike: list[int] = field(default_factory=list)  # other simulated ranks with the same numbers
 
 
 class Collective(Part):
-    """All of one kind and one group of GPUs in a step."""
+    """All collectives of one kind in one group of GPUs, in a step."""
 
     operation: str
     num_gpus: Count
@@ -73,54 +73,55 @@ class Collective(Part):
 
 
 class Communication(Part):
-    """Between GPUs in a step, predicted from data sheets: no several GPUs were measured."""
+    """Communication between GPUs in a step. It is predicted from data sheets and was not
+    measured."""
 
     link: str  # inside a machine
     network: str  # between machines, for each GPU
     sent_bytes: Number  # by this GPU
     seconds: Seconds  # of all collectives, one after the other
-    exposed_seconds: Seconds  # by which they make the step longer: the rest goes on beside kernels
-    efficiency: Number  # the step's time without them, as a part of that with them
+    exposed_seconds: Seconds  # by how much they make the step longer; the rest runs beside kernels
+    efficiency: Number  # the step's time without them, as a fraction of that with them
     collectives: list[Collective]
 
 
 class StepForecast(Part):
-    """Of a training step, once warm."""
+    """The forecast of a training step, once warm."""
 
     seconds: Seconds
-    # Where 90 % of measured medians lie; None in records of earlier versions.
+    # The range in which 90 % of measured medians lie; None in older records.
     seconds_low: Seconds | None = None
     seconds_high: Seconds | None = None
     device_seconds: Seconds  # the GPU's work
-    host_seconds: Seconds  # Python's and the launches'
+    host_seconds: Seconds  # Python and the launches
     flops: Number
     moved_bytes: Number
     achieved_fraction: Number  # of the GPU's peak rate for the main precision
     bound_by: BoundBy
-    host: str = ""  # the machine for which the host's seconds hold
+    host: str = ""  # the machine on which the host's seconds were measured
     communication: Communication | None = None  # of several GPUs
 
 
 class FailedAllocation(Part):
-    """The first that finds no room."""
+    """The first allocation that finds no room."""
 
-    tensor: LargeTensor  # what was asked for
+    tensor: LargeTensor  # the tensor that was asked for
     phase: str  # "step 2", "build", "evaluate", ...
     during: str  # forward, backward or update; "" where it is not known
-    free_bytes: Bytes  # that the allocator had not taken, with its cache emptied
-    fragmented_bytes: Bytes  # that it had taken, free between tensors in pieces too small
+    free_bytes: Bytes  # memory that the allocator had not taken, after it emptied its cache
+    fragmented_bytes: Bytes  # memory that it had taken, but free only in pieces that are too small
     alive_bytes: dict[str, Bytes]  # by category, largest first
     largest_alive: list[LargeTensor]
-    settings_that_fit: list[str]  # of the allocator, with which the whole run fits
-    event: Count | None = None  # of the whole run; None in older records
+    settings_that_fit: list[str]  # settings of the allocator with which the whole run fits
+    event: Count | None = None  # counted in the whole run; None in older records
 
 
 class MemoryGrowth(Part):
-    """What every step leaves behind, from the second on."""
+    """The memory that every step leaves behind, from the second on."""
 
     bytes_per_step: Bytes
     num_tensors_per_step: Count
-    tensors: list[LargeTensor]  # the largest that one step leaves
+    tensors: list[LargeTensor]  # the largest tensors that one step leaves
     num_steps_that_fit: Count | None
 
 
@@ -155,36 +156,36 @@ class Prediction(Record, kind="prediction"):
     allocator_settings: str
     torch_version: str
     seconds: Seconds
-    # Their memory is an estimate; `vramcast calibrate` measures them.
+    # Kernels whose memory is an estimate; `vramcast calibrate` measures them.
     uncalibrated_kernels: list[str] = field(default_factory=list)
     step: StepForecast | None = None  # None where `step_seconds` is
-    # Of the step with the peak; None in older records.
+    # For the step with the peak; None in older records.
     step_memory: StepMemory | None = None
     alive_at_peak: list[AliveGroup] = field(default_factory=list)
-    alive_places: list[AlivePlace] = field(default_factory=list)  # largest first; some hundred
-    # Where timing decides when memory can be used again: then they are not the peak shown.
+    alive_places: list[AlivePlace] = field(default_factory=list)  # largest first; some hundreds
+    # They differ from the peak shown only where timing decides when memory can be used again.
     peak_reserved_bytes_low: Bytes | None = None
     peak_reserved_bytes_high: Bytes | None = None
     # In the order in which they first came; empty in older records.
     phases: list[Phase] = field(default_factory=list)
     phase_bands: list[PhaseBand] = field(default_factory=list)  # over the timeline
     step_bands: list[StepBand] = field(default_factory=list)  # within the bands of training
-    # Of several GPUs: those that were simulated. All else is of the one that needs most.
+    # The simulated ones of several GPUs. The other fields are those of the GPU that needs most.
     world_size: Count = 1
     ranks: list[RankMemory] = field(default_factory=list)
-    # Of scaled_dot_product_attention: the order in which kernels are tried, and those taken.
+    # For scaled_dot_product_attention: the order in which kernels are tried, and those used.
     attention_order: list[str] = field(default_factory=list)
     attention_kernels: list[str] = field(default_factory=list)
-    # Part of process_bytes: for one GPU measured, else an estimate from NCCL's sources.
+    # A part of process_bytes: measured for one GPU, else an estimate from NCCL's sources.
     communicators_bytes: Bytes = 0
-    # About the run of a program: what was not seen, what was not written.
+    # Notes on a program's run: what was not seen, and what was not written.
     notes: list[str] = field(default_factory=list)
-    failure: FailedAllocation | None = None  # where it does not fit
-    growth: MemoryGrowth | None = None  # where steps leave memory behind
-    segment_map: SegmentMap | None = None  # None in older records, and of very long runs
-    max_bytes: Bytes | None = None  # what --max allows the peak reserved memory to be
+    failure: FailedAllocation | None = None  # only if it does not fit
+    growth: MemoryGrowth | None = None  # only if steps leave memory behind
+    segment_map: SegmentMap | None = None  # None in older records, and for very long runs
+    max_bytes: Bytes | None = None  # the largest peak reserved memory that --max allows
     over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within
-    compilation: Compilation | None = None  # where torch.compile compiled something
+    compilation: Compilation | None = None  # only if torch.compile compiled something
     source: str = "predicted"
 
     def check(self) -> None:
@@ -207,7 +208,7 @@ class Attempt(Part):
 
 
 class BatchSizePoint(Attempt):
-    """What does not fit is shown as with enough memory."""
+    """A size that does not fit has the numbers that it would have with enough memory."""
 
     peak_allocated_bytes: Bytes
     peak_reserved_bytes: Bytes
@@ -250,14 +251,14 @@ class PredictedCase(Part):
     step_seconds_high: Seconds | None = None
     bound_by: BoundBy = BoundBy.NOT_PREDICTED
     tokens_per_second: Number | None = None
-    # Of the peak reserved, and of the step's time, to the first case that is predicted.
+    # Differences of peak reserved and of the step's time to the first case that is predicted.
     more_bytes: SignedBytes | None = None
     more_percent: Number | None = None
     more_seconds: Number | None = None
     limits: list[str] = field(default_factory=list)
     batch_size: Count | None = None  # the knob, where there is one
     samples_per_second: Number | None = None
-    # Of the whole training, where its length was given; the cost where there is a price.
+    # For the whole training, if its length was given; the cost if there is a price.
     hours: Number | None = None
     hours_low: Number | None = None
     hours_high: Number | None = None
@@ -267,17 +268,17 @@ class PredictedCase(Part):
 
 
 class PredictionTable(Record, kind="table of predictions"):
-    """What `vramcast predict` says of several GPUs, or of several values of knobs."""
+    """The answer of `vramcast predict` for several GPUs, or several values of knobs."""
 
     workload: str
     knobs: Knobs  # the same in all cases
-    vary: dict[str, list[str]]  # as it was asked for
+    vary: dict[str, list[str]]  # the values as they were given
     gpus: list[str]
     cases: list[PredictedCase]
     allocator_settings: str = ""
     torch_version: str = ""
     seconds: Seconds = 0.0
-    # How long the training is, and the price of an hour by GPU, where they were given.
+    # The length of the training, and the price of an hour by GPU, if given.
     tokens: Count | None = None
     train_steps: Count | None = None
     prices: dict[str, Number] = field(default_factory=dict)
@@ -291,13 +292,13 @@ class PredictionTable(Record, kind="table of predictions"):
 class MemoryLaw(Part):
     intercept_bytes: SignedBytes
     bytes_per_sample: int
-    largest_residual: Number  # of the sizes it was made from
-    smallest_batch: Count | None = None  # of those sizes; None in older records
+    largest_residual: Number  # over the sizes that it was fitted to
+    smallest_batch: Count | None = None  # among those sizes; None in older records
     largest_batch: Count | None = None
 
     @property
     def reach(self) -> str:
-        """At other sizes it may be further off."""
+        """How exact the law is, and for which sizes: at others it may be further off."""
         where = "the sizes it was made from"
         if self.smallest_batch is not None:
             where = f"batch {self.smallest_batch} to {self.largest_batch}"
@@ -315,10 +316,10 @@ class Speed(Part):
     step_seconds_low: Seconds | None = None  # only where predicted
     step_seconds_high: Seconds | None = None
     samples_per_second: Number
-    # Measured, predicted, or scaled: predicted, times how much longer measured sizes took.
+    # Measured, predicted, or scaled: the predicted time times how much longer measured sizes took.
     source: str
     bound_by: str
-    empties_cache: bool  # to fit; only measured times have what that costs
+    empties_cache: bool  # to fit; only measured times include the cost of that
 
 
 class MaxBatch(Record, kind="largest batch"):
@@ -339,13 +340,13 @@ class MaxBatch(Record, kind="largest batch"):
     conservative: Choice | None
     speeds: list[Speed] = field(default_factory=list)
     fastest: Choice | None = None  # the most samples a second
-    knee: Choice | None = None  # the smallest that comes near the most
+    knee: Choice | None = None  # the smallest batch that comes near the most samples a second
     micro_batch: Count | None = None
     accumulation_steps: Count | None = None
     global_batch: Count | None = None
     notes: list[str] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
-    # Where not even the smallest batch fits.
+    # only where not even the smallest batch fits
     largest_tensors: list[LargeTensor] = field(default_factory=list)
     missing_bytes: SignedBytes | None = None
     advice: list[str] = field(default_factory=list)

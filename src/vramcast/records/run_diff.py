@@ -6,20 +6,20 @@ from vramcast.records.base import Bytes, Knobs, Number, Part, Record, Seconds
 
 
 class RunSide(Part):
-    """One of the two."""
+    """One of the two runs."""
 
     name: str  # a file, or a workload
     workload: str
     source: str  # predicted or measured
     gpu: str | None
     torch_version: str
-    # Event as a share of all, and allocated bytes; empty where it is not known.
+    # The event as a share of all events, and allocated bytes; empty if unknown.
     timeline: list[tuple[float, int]] = field(default_factory=list)
-    step: list[tuple[float, int]] = field(default_factory=list)  # of the step with the peak
+    step: list[tuple[float, int]] = field(default_factory=list)  # for the step with the peak
 
 
 class ComparedNumber(Part):
-    """None where one side does not have it."""
+    """A number of both runs; None where a run does not have it."""
 
     what: str
     a: Number | None
@@ -34,17 +34,17 @@ class RunDiff(Record, kind="difference of two runs"):
     totals_bytes: list[ComparedNumber]
     times_seconds: list[ComparedNumber]
     others: list[ComparedNumber]
-    # Those that differ, largest difference first; of predictions only.
+    # Those that differ, largest difference first; only for predictions.
     categories_bytes: list[ComparedNumber] = field(default_factory=list)
     modules_bytes: list[ComparedNumber] = field(default_factory=list)
     tensors_bytes: list[ComparedNumber] = field(default_factory=list)
     seconds: Seconds = 0.0
-    max_bytes: Bytes | None = None  # what --fail-above allows B's peak reserved memory to be
+    max_bytes: Bytes | None = None  # the largest peak reserved memory that --fail-above allows B
     over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within
     source: str = "compared"
 
     @property
     def same(self) -> bool:
-        """In everything that both have."""
+        """Whether everything that both runs have is the same."""
         compared = (*self.totals_bytes, *self.times_seconds, *self.others, *self.categories_bytes)
         return not any(each.a != each.b for each in compared if None not in (each.a, each.b))

@@ -1,15 +1,15 @@
-"""How the peak of a workload moves with its knobs."""
+"""How the peak of a workload changes with its knobs."""
 
 from vramcast.records.base import Bytes, Count, Knobs, Number, Part, Record, Seconds, SignedBytes
 
 
 class KnobEffect(Part):
-    """What a larger value of one knob takes more."""
+    """How much more a larger value of one knob takes."""
 
     knob: str
     value: Count
     other_value: Count
-    error: str = ""  # why it was not predicted; then the rest is None
+    error: str = ""  # why it was not predicted; the rest is None then
     more_reserved_bytes: SignedBytes | None = None
     more_allocated_bytes: SignedBytes | None = None
     more_seconds: Number | None = None
@@ -17,7 +17,7 @@ class KnobEffect(Part):
 
 
 class Sensitivity(Record, kind="sensitivity"):
-    """How the peak moves with each whole-number knob, all others as they are."""
+    """How the peak changes with each whole-number knob, while all others stay the same."""
 
     workload: str
     knobs: Knobs

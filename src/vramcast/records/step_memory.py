@@ -17,31 +17,31 @@ class LargeTensor(Part):
 
 
 class StepAllocation(Part):
-    """A large one that is alive in the step. Events are those of the whole run."""
+    """A large allocation that is alive in the step. Events are counted in the whole run."""
 
-    tensor: Count  # index in the step's tensors
-    num_bytes: Bytes  # of its block
+    tensor: Count  # its index in the step's tensors
+    num_bytes: Bytes  # the size of its block
     made_event: Count
     freed_event: Count | None  # None: never
 
 
 class StepMemory(Part):
-    """Thinned to some hundred events; the peak is among them."""
+    """Memory through a step, thinned to some hundred events; the peak is among them."""
 
     phase: str  # "step 2", or "build"
-    num_events: Count  # of the whole step
-    # "event" counted in the step, "allocated", where known "reserved", then categories.
+    num_events: Count  # in the whole step
+    # "event" (counted in the step), "allocated", "reserved" if known, then categories.
     columns: list[str]
     points: list[list[int]]
     peak_point: int  # where most is allocated
     tensors: list[LargeTensor]
-    # At every point: [index of a tensor, 1 where it was allocated or 0 where freed], or [].
+    # For every point: [index of a tensor, 1 if it was allocated or 0 if freed], or [].
     changes: list[list[int]]
     # In the order in which they were made; empty in older records.
     allocations: list[StepAllocation] = field(default_factory=list)
-    # Of all others: "event" counted in the step, and the bytes of each category.
+    # All other allocations: "event" (counted in the step), and the bytes of each category.
     rest: dict[str, list[Count]] = field(default_factory=dict)
-    first_event: Count = 0  # of the step, in the whole run
+    first_event: Count = 0  # the step's first event in the whole run
 
     def check(self) -> None:
         require(self.columns[:2] == ["event", "allocated"], "step_memory.columns are out of order")
@@ -61,17 +61,18 @@ class StepMemory(Part):
 
 
 class MemorySegment(Part):
-    """What the allocator has from the driver in one piece."""
+    """A piece of memory that the allocator got from the driver."""
 
     num_bytes: Bytes
-    blocks: list[tuple[str, Bytes]]  # in order, with the category, "" where it is free
+    # category and bytes of each block in order; the category is "" for a free one
+    blocks: list[tuple[str, Bytes]]
 
 
 class SegmentMap(Part):
-    """Where most is allocated, or where an allocation fails."""
+    """The segments when most is allocated, or when an allocation fails."""
 
     segments: list[MemorySegment]  # the largest
-    num_segments: Count  # of all, as what follows
+    num_segments: Count  # this and the following count all segments
     free_bytes: Bytes
     num_free: Count
     largest_free_bytes: Bytes
@@ -81,20 +82,20 @@ class AliveGroup(Part):
     """Tensors that are alive at the peak."""
 
     category: str
-    module: str  # as far down as there is room; "" where it is not known
+    module: str  # its name as deep as there is room for; "" if unknown
     num_bytes: Bytes
     num_tensors: Count
 
 
 class AlivePlace(Part):
-    """Tensors that are alive at the peak, where the code made them.
+    """Tensors that are alive at the peak, by the line that made them.
 
-    Numbers in a module's name are `*`: what is true of a block is true of the others.
+    Numbers in a module's name are `*`: what is true of one block is true of the others.
     """
 
     category: str
     module: str
-    num_modules: Count  # that `module` stands for
-    source: str  # the line, "" where it is not known
+    num_modules: Count  # how many modules `module` stands for
+    source: str  # the line; "" if unknown
     num_bytes: Bytes
     num_tensors: Count

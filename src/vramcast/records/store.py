@@ -18,15 +18,15 @@ from vramcast.text import printable
 
 OTHER_FOLDER = "Choose another --out, or --force to begin again in this one."
 MAX_FILE_BYTES = 4 << 30
-# A process that was killed needs a moment until its lock is gone.
+# After a process was killed, it takes a moment until its lock is released.
 LOCK_SECONDS = 1.0
-# Beside what they become. Each is locked by its writer: where the lock is free, the writer was
-# killed.
+# Names of unfinished files, which lie beside their final place. Each is locked by its writer. If
+# the lock is free, the writer was killed.
 UNFINISHED = re.compile(r"\.vramcast-[0-9a-f]{16}\.new")
 
 
 def cache_folder() -> Path:
-    """For the compiled device, calibration tables and corpora."""
+    """The folder for the compiled device, calibration tables and corpora."""
     usual = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("VRAMCAST_CACHE") or Path(usual, "vramcast"))
 
@@ -51,7 +51,8 @@ def check_trusted(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """By the umask; in vramcast's cache only for its user, or `check_trusted` would refuse it."""
+    """Makes a folder. In vramcast's cache only its user may enter it, or `check_trusted` would
+    refuse it."""
     if folder.is_relative_to(cache_folder()):
         cache_folder().parent.mkdir(parents=True, exist_ok=True)
         for each in (cache_folder(), folder):
@@ -60,7 +61,8 @@ def make_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path, mode: str = "rb") -> IO[bytes]:
-    """Never waits. A pipe or a device may never end: they are refused."""
+    """Opens a regular file, and never waits. Pipes and devices are refused, because they may never
+    end."""
 
     def without_waiting(name: str, flags: int) -> int:
         return os.open(name, flags | os.O_NONBLOCK, 0o666)
@@ -80,7 +82,7 @@ def _not_regular(path: Path) -> UsageError:
 
 @contextlib.contextmanager
 def opened(path: Path, max_bytes: int = MAX_FILE_BYTES) -> Iterator[IO[bytes]]:
-    """A regular file to read; what is wrong with it is raised as wrong usage."""
+    """Opens a regular file to read. Its problems are raised as a UsageError."""
     try:
         with open_regular(path) as file:
             size_bytes = os.fstat(file.fileno()).st_size
@@ -96,9 +98,9 @@ def opened(path: Path, max_bytes: int = MAX_FILE_BYTES) -> Iterator[IO[bytes]]:
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> bytes:
-    """Of a regular file."""
+    """The contents of a regular file."""
     with opened(path, max_bytes) as file:
-        # what it is asked for is allocated at once
+        # read() allocates as much as it is asked for at once
         return file.read(os.fstat(file.fileno()).st_size)
 
 
@@ -110,8 +112,8 @@ def read_text(path: Path) -> str:
 
 
 def read_toml(path: Path, what: str, advice: str) -> dict[str, Any]:
-    """`what` is in it, in the words of an error."""
-    import tomllib  # most commands read none
+    """The values of a TOML file. `what` says in an error what the file is."""
+    import tomllib  # imported here, because most commands read no TOML
 
     try:
         return tomllib.loads(read_text(path))
@@ -120,8 +122,8 @@ def read_toml(path: Path, what: str, advice: str) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """The file has its old content or the new one, never a part."""
-    # names and arguments that are no UTF-8 come back as the bytes they were
+    """Writes a file. It has either its old content or the new one, never a part."""
+    # names and arguments that are not UTF-8 are written as their original bytes
     data = content.encode(errors="surrogateescape") if isinstance(content, str) else content
     try:
         make_folder(path.parent)
@@ -150,7 +152,7 @@ def unfinished_name() -> str:
 
 
 def _new_file(folder: Path) -> tuple[Path, IO[bytes]]:
-    """Locked, so that nobody takes it for one that was left behind."""
+    """A new unfinished file, locked so that nobody takes it for one that was left behind."""
     while True:
         path = folder / unfinished_name()
         file = open(path, "xb")  # noqa: SIM115
@@ -162,7 +164,7 @@ def _new_file(folder: Path) -> tuple[Path, IO[bytes]]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """What writers that were killed have left in this folder."""
+    """Removes what killed writers have left in this folder."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             if UNFINISHED.fullmatch(name):
@@ -189,7 +191,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def new_folder(path: Path, *, force: bool) -> Path:
-    """For a run; one that has something in it is only used again with --force."""
+    """Makes a run's folder. One that is not empty is used again only with --force."""
     with usable(path):
         path.mkdir(parents=True, exist_ok=True)
         remove_unfinished(path)
@@ -211,7 +213,7 @@ def check_same(folder: Path, kind: str, there: dict[str, Any], asked: dict[str, 
 
 @contextlib.contextmanager
 def usable(folder: Path) -> Iterator[None]:
-    """What the operating system refuses is wrong usage."""
+    """Errors of the operating system in this block are raised as a UsageError."""
     try:
         yield
     except OSError as problem:
@@ -222,9 +224,9 @@ def usable(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked_folder(path: Path, wait_seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Against other processes of vramcast; leaves no file behind.
+    """Locks a folder against other processes of vramcast; leaves no file behind.
 
-    The lock is on the folder itself: it does not go with any file in it.
+    The lock is on the folder itself, so it does not depend on any file in it.
     """
     deadline = time.monotonic() + wait_seconds
     while True:
@@ -243,14 +245,15 @@ def locked_folder(path: Path, wait_seconds: float = LOCK_SECONDS) -> Iterator[No
                 remove_unfinished(path)
                 yield
                 return
-            # whoever had it has removed the folder: lock the new one of that name
+            # the last holder has removed the folder: lock the new one of that name
         finally:
             os.close(descriptor)
 
 
 @contextlib.contextmanager
 def locked_run(path: Path | None, *, force: bool) -> Iterator[None]:
-    """A run's folder, from before its first file until its last; None is no folder."""
+    """Locks a run's folder from before its first file until after its last. None means no
+    folder."""
     if path is None:
         yield
         return
@@ -267,18 +270,19 @@ def _is_still(path: Path, descriptor: int) -> bool:
 
 
 def lock(descriptor: int, *, wait: bool = True) -> bool:
-    """Whether this open file has the lock now. It goes when the last copy of it is closed."""
+    """Locks an open file, and says whether it has the lock now. The lock ends when its last copy is
+    closed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:
-        pass  # some network file systems cannot lock: better unlocked than not at all
+        pass  # some network file systems cannot lock: better to go on without a lock than to fail
     return True
 
 
 def _lock_holder(descriptor: int) -> str:
-    """The process that has the lock, where Linux tells: not across containers."""
+    """The process that has the lock, if Linux tells; it does not across containers."""
     inode = os.fstat(descriptor).st_ino
     with contextlib.suppress(OSError):
         locks = Path("/proc/locks").read_text()
@@ -288,10 +292,10 @@ def _lock_holder(descriptor: int) -> str:
 
 
 def _since(pid: int) -> str:
-    """What the process runs, and since when."""
+    """A text with the process's command and its start time."""
     with contextlib.suppress(OSError, LookupError, ValueError):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-        # after the program's name, which may hold spaces and brackets
+        # the fields after the program's name, which may contain spaces and brackets
         ticks = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
         uptime_seconds = float(Path("/proc/uptime").read_text().split()[0])
         age_seconds = uptime_seconds - int(ticks) / os.sysconf("SC_CLK_TCK")
@@ -302,7 +306,8 @@ def _since(pid: int) -> str:
 
 
 def append_line(path: Path, value: Any) -> None:
-    """On disk when this returns; `read_lines` drops what a crash cut short.
+    """Appends a line, which is on disk when this returns. `read_lines` drops one that a crash cut
+    short.
 
     Threads and processes may append to one file at the same time.
     """
@@ -327,7 +332,7 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     for line in read_file(path).splitlines():
         try:
             value = json.loads(line)
-            # half a character is text to json, but no file can hold it
+            # json accepts half a surrogate pair, but no file can hold it
             json.dumps(value, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             continue

@@ -16,7 +16,7 @@ class DifferenceKind(StrEnum):
 
 
 class ShownAllocation(Part):
-    """Number 0 is an emptied cache."""
+    """An allocation, or an emptied cache, which has number 0."""
 
     number: Count
     op: str
@@ -64,7 +64,8 @@ class TraceDiff(Record, kind="trace_diff"):
     num_steps_compared: Count
     num_differences: dict[DifferenceKind, Count]
     first: Difference | None
-    first_in_memory: Difference | None  # more than a name; often the same
+    # the first that is more than a name; often the same as `first`
+    first_in_memory: Difference | None
     ops: list[OpDifference]
-    max_bytes: Bytes | None = None  # what --fail-above allows B's peak allocated memory to be
+    max_bytes: Bytes | None = None  # the largest peak allocated memory that --fail-above allows B
     over_max_bytes: Bytes | None = None  # by how much it is larger; 0 is within

@@ -1,4 +1,4 @@
-"""What a tune found."""
+"""The results of a tune."""
 
 from dataclasses import field
 from enum import StrEnum
@@ -29,7 +29,7 @@ class TuneVerdict(StrEnum):
 
 
 class Reason(StrEnum):
-    """For programs; the sentence beside it is for people."""
+    """A reason for programs; the sentence beside it is for people."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -44,7 +44,7 @@ class Reason(StrEnum):
     PREDICTED_OUT_OF_MEMORY = "predicted out of memory"
     TOO_MUCH_MEMORY = "too much memory"
     CHANGES_TRAINING = "changes training"
-    REPLACED = "replaced"  # by another candidate that sets the same
+    REPLACED = "replaced"  # by another candidate that sets the same thing
     TIMEOUT = "timeout"
     CRASHED = "crashed"
     UNSUPPORTED = "unsupported"
@@ -53,7 +53,7 @@ class Reason(StrEnum):
     MACHINE_LACKS_IT = "machine lacks it"
     NO_KNOB = "no knob"
     ALREADY_SET = "already set"
-    OTHER_METHOD = "other method"  # it would exchange the baseline's, not make it faster
+    OTHER_METHOD = "other method"  # it would replace the baseline's method, not make it faster
     NO_SIZE = "no size worth trying"
 
 
@@ -62,10 +62,10 @@ LOSS_REASONS = (Reason.OTHER_LOSSES, Reason.LOSSES_NOT_FINITE, Reason.NO_LOSSES)
 
 
 class Speedup(Part):
-    """How many times as fast; by throughput where the steps differ in size."""
+    """How many times as fast. By throughput, if the steps differ in size."""
 
     ratio: AboveZero
-    # The 95 % interval; None with too few runs.
+    # The 95 % confidence interval; None with too few runs.
     low: Number | None = None
     high: Number | None = None
     p_value: Number | None = None
@@ -85,15 +85,16 @@ class Judgement(Part):
 
 
 class TrialResult(Judgement):
-    """A candidate against a configuration without it."""
+    """A candidate compared with a configuration without it."""
 
     speedup: Speedup | None = None
-    # The largest of any step, relative to the baseline's loss.
+    # The largest difference at any step, relative to the baseline's loss.
     loss_difference: Number | None = None
     memory_before_bytes: Bytes | None = None
     memory_after_bytes: Bytes | None = None
     missing_bytes: SignedBytes | None = None
-    predicted_memory_bytes: Bytes | None = None  # before it was tried; None where it was not
+    # predicted before it was tried; None if it was not predicted
+    predicted_memory_bytes: Bytes | None = None
     num_runs: list[int] = field(default_factory=list)  # without the candidate, with it
 
     @property
@@ -102,14 +103,14 @@ class TrialResult(Judgement):
 
 
 class MeasuredConfiguration(Part):
-    """The start or the end of a tune."""
+    """The configuration at the start or the end of a tune, as measured."""
 
     configuration: dict[str, Any]
     step_seconds: Seconds  # the median of its runs' medians
     work_per_step: Number
     unit: str  # tokens, samples or steps
     per_second: Number
-    memory_bytes: Bytes | None  # reserved; on the CPU allocated
+    memory_bytes: Bytes | None  # reserved memory; on the CPU allocated memory
     first_loss: Number | None
     last_loss: Number | None
     num_runs: Count
@@ -134,7 +135,7 @@ class PredictedGain(Part):
 
     what: str
     step_seconds: Seconds | None = None
-    # Against the prediction for the GPU here.
+    # relative to the prediction for this GPU
     speedup: Number | None = None
     memory_bytes: Bytes | None = None
     fits: bool | None = None
@@ -155,16 +156,17 @@ class TuneResult(Record, kind="tune result"):
     before: MeasuredConfiguration
     after: MeasuredConfiguration
     total: Speedup
-    product_of_alone: Number | None  # the candidates' own gains multiplied
+    product_of_alone: Number | None  # the product of the candidates' gains alone
     loss_difference: float | None  # None if the step sizes differ
     target_steps: Positive
     seconds_before: Seconds
-    seconds_after: Seconds  # to as many tokens or samples
+    seconds_after: Seconds  # for as many tokens or samples
     rows: list[CandidateResult]
     configuration: dict[str, Any]
-    python_lines: list[str]  # of a launch line, the line itself is the first
-    line: list[str] = field(default_factory=list)  # of a program
-    # Candidates in the order they were applied; the steps have those replaced later too.
+    python_lines: list[str]  # for a launch line, the line itself is the first
+    line: list[str] = field(default_factory=list)  # the words of a program's line
+    # Candidates in the order they were applied; `step_order` also has those that were replaced
+    # later.
     applied_order: list[str] = field(default_factory=list)
     step_order: list[str] = field(default_factory=list)
     prospects: list[PredictedGain] = field(default_factory=list)
@@ -179,7 +181,7 @@ class TuneResult(Record, kind="tune result"):
     source: str = "tuned"
 
     def rows_with(self, verdict: TuneVerdict) -> list[CandidateResult]:
-        """Those applied are in the order they were applied."""
+        """The rows with this verdict. Applied ones are in the order in which they were applied."""
         order = {name: index for index, name in enumerate(self.applied_order)}
         rows = [row for row in self.rows if row.verdict == verdict]
         return sorted(rows, key=lambda row: order.get(row.name, len(order)))

@@ -1,7 +1,8 @@
 """Lines up the allocations of two traces.
 
-Equal ones are paired in order. Where the traces part, they may meet again where three sizes or six
-operators in a row agree; the place whose next allocations agree best wins.
+Equal allocations are paired in order. Where the traces differ, places where three sizes or six
+operators in a row agree are candidates for going on. The one whose next allocations agree best is
+taken.
 """
 
 from bisect import bisect_left
@@ -12,21 +13,23 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-HORIZON = 16  # allocations by which a candidate is judged
-# Allocations ahead that are searched: few where the traces agree here already.
+HORIZON = 16  # how many allocations a candidate is judged by
+# How many allocations ahead are searched: few where the traces already agree here.
 SHORT_REACH, LONG_REACH = 64, 2048
 SIZES_IN_A_ROW, OPS_IN_A_ROW = 3, 6
-CANDIDATES = 6  # judged, of each kind
-SLACK = 16  # so much more may be left out where it agrees better
+CANDIDATES = 6  # so many of each kind are judged
+SLACK = 16  # candidates may leave out so many more, if they agree better
 MIN_SCORE = 8.0
-SMALL_STRETCH = 4096  # pairs of items compared to find what is the same in between
-# Items compared at once: the more, the longer the traces have agreed.
+# up to so many pairs of items are compared to find equal ones between two meeting points
+SMALL_STRETCH = 4096
+# Items compared at once: more, the longer the traces have agreed.
 FIRST_BLOCK, LARGEST_BLOCK = 64, 1 << 16
-UNKNOWN, EMPTIED, WORKSPACE = range(3)  # operators by number; those behind are the traces' own
+# special operators by number; larger numbers are the traces' own
+UNKNOWN, EMPTIED, WORKSPACE = range(3)
 SPECIAL_OPS = (
     "",
     "empty_cache",
-    # the simulator's name, where a measured trace names the product that took it
+    # the simulator's name; a measured trace names the product that took the workspace
     "cublas_workspace",
 )
 ABSENT = -1
@@ -35,12 +38,12 @@ Numbers = NDArray[np.int64]
 
 
 class Items:
-    """Allocations, and, with op EMPTIED, the emptying of the cache, in order."""
+    """Allocations in order, and emptied caches, which have the op EMPTIED."""
 
     def __init__(self, ops: Numbers, num_bytes: Numbers) -> None:
         self.ops = np.ascontiguousarray(ops, np.int64)
         self.num_bytes = np.ascontiguousarray(num_bytes, np.int64)
-        # for single ones: a memoryview is read much faster than an array
+        # to read single values: a memoryview is much faster than an array
         self.op_at, self.bytes_at = self.ops.data, self.num_bytes.data
 
     def __len__(self) -> int:
@@ -48,7 +51,7 @@ class Items:
 
 
 class Aligned(NamedTuple):
-    """Every item of both, in order, as indices; ABSENT where one trace has nothing.
+    """All items of both traces in order, as indices; ABSENT where one trace has none.
 
     A pair is equal, or differs in bytes or op, not in both.
     """
@@ -58,7 +61,7 @@ class Aligned(NamedTuple):
 
 
 def same(a: Items, i: Numbers, b: Items, j: Numbers) -> NDArray[np.bool_]:
-    """Of each pair."""
+    """For each pair, whether both are the same."""
     x, y = a.ops[i], b.ops[j]
     is_other_name = (x == UNKNOWN) | (y == UNKNOWN) | (x == WORKSPACE) | (y == WORKSPACE)
     is_same_op = (x == y) | (is_other_name & (x != EMPTIED) & (y != EMPTIED))
@@ -87,12 +90,12 @@ def align(a: Items, b: Items) -> Aligned:
 
 
 class _Walk:
-    """Compares single items, and remembers what was lined up until now."""
+    """Compares single items, and keeps what has been lined up so far."""
 
     def __init__(self, a: Items, b: Items) -> None:
         self._a, self._b = a, b
-        self._search: _Search | None = None  # two equal traces need none
-        # first index of a and of b, or ABSENT, and how many follow each other
+        self._search: _Search | None = None  # two equal traces need no search
+        # the first index of a and of b (or ABSENT), and the number of items in the run
         self._runs: list[list[int]] = []
 
     def aligned(self) -> Aligned:
@@ -123,7 +126,7 @@ class _Walk:
         """How many pairs from here on are the same."""
         a, b = self._a, self._b
         left = min(len(a) - i, len(b) - j)
-        # one by one first: where every size differs, few follow each other
+        # one by one at first: where every size differs, runs of equal items are short
         for offset in range(min(left, HORIZON)):
             if not _same(a, i + offset, b, j + offset):
                 return offset
@@ -142,7 +145,8 @@ class _Walk:
         return self._search.meet_again(i, j)
 
     def stretch(self, i: int, j: int, end_a: int, end_b: int) -> None:
-        """Equally long stretches pair what is alike, others what is the same."""
+        """Lines up a stretch. If it is equally long in both, items that are alike are paired;
+        otherwise items that are the same."""
         a, b = self._a, self._b
         if end_a - i == end_b - j:
             for x, y in zip(range(i, end_a), range(j, end_b)):
@@ -171,7 +175,8 @@ class _Search:
         ]
 
     def meet_again(self, i: int, j: int) -> tuple[int, int]:
-        """How many items to leave out on each side; none when both are one that changed."""
+        """How many items to leave out on each side. None are left out if both are one allocation
+        that changed."""
         alike = _alike(self._a, i, self._b, j)
         if alike and i - j == self._trusted_shift and i < self._trusted_before:
             return 0, 0
@@ -185,10 +190,10 @@ class _Search:
             if score > best:
                 best, choice = score, (skip_a, skip_b)
         if choice is None:
-            # nothing in reach: go on behind a stretch that is different
+            # nothing found in reach: go on after a stretch that is different
             return min(SHORT_REACH, len(self._a) - i), min(SHORT_REACH, len(self._b) - j)
         if choice == (0, 0) and here >= HORIZON:
-            # only sizes changed: searching again at once would find the same
+            # only sizes changed, and the next search would find the same
             self._trusted_shift, self._trusted_before = i - j, i + HORIZON // 2
         return choice
 
@@ -200,7 +205,8 @@ class _Search:
             yield from index.nearest(i, j, reach)
 
     def _score(self, i: int, j: int) -> float:
-        """Of each of the next pairs, a point for the bytes and one for the op. Ends agree."""
+        """Over the next pairs, a point for equal bytes and one for an equal op. If both traces end,
+        the ends count as equal."""
         a, b = self._a, self._b
         left = min(HORIZON, len(a) - i, len(b) - j)
         sizes = zip(a.bytes_at[i : i + left], b.bytes_at[j : j + left])
@@ -214,7 +220,7 @@ class _Search:
 
 
 class _Index:
-    """Where runs of keys of a occur in b."""
+    """The places in b of runs of keys of a."""
 
     def __init__(self, a: Numbers, b: Numbers, length: int) -> None:
         both = np.concatenate((_hashed_runs(a, length), _hashed_runs(b, length)))
@@ -222,7 +228,7 @@ class _Index:
         self._of_a = numbers[: len(a)].data
         of_b = numbers[len(a) :]
         counts = np.bincount(of_b, minlength=numbers.max(initial=0) + 1)
-        # the places of run n in b, in order: from first[n] to first[n + 1]
+        # the places of run n in b, in order, are those from first[n] to first[n + 1]
         self._first = np.concatenate(([0], np.cumsum(counts))).data
         self._places = np.argsort(of_b, kind="stable").data
 
@@ -244,8 +250,8 @@ class _Index:
 
 
 def _hashed_runs(keys: Numbers, length: int) -> NDArray[np.uint64]:
-    """A number for the run from each key on; those at the end are filled up, so that ends match
-    ends. Different runs hardly ever have the same: that costs time, every candidate is judged."""
+    """A hash of the run that begins at each key. Runs at the end are padded, so that ends match
+    ends. A collision only costs time, because every candidate is judged."""
     padded = np.concatenate((keys, np.full(length - 1, ABSENT, np.int64))).view(np.uint64)
     found = np.zeros(len(keys), np.uint64)
     for offset in range(length):
@@ -261,7 +267,7 @@ def _same(a: Items, i: int, b: Items, j: int) -> bool:
 
 
 def _same_op(x: int, y: int, is_same_size: bool) -> bool:
-    """Of two that are not equal."""
+    """Whether two ops that are not equal count as the same."""
     if x == EMPTIED or y == EMPTIED:
         return False
     return UNKNOWN in (x, y) or (is_same_size and WORKSPACE in (x, y))

@@ -1,7 +1,8 @@
-"""What differs between two memory traces: the allocations in order, and what is alive at each.
+"""The differences between two memory traces: in the allocations, and in what is alive at each.
 
-Frees are compared only through what is alive when something is allocated: in between, their order
-means nothing to the allocator. Sums of bytes are rounded up to 512 a tensor, as the allocator does.
+Frees are compared only by what is alive when something is allocated: between two allocations their
+order does not matter to the allocator. In sums, every tensor is rounded up to 512 bytes, as the
+allocator does.
 """
 
 import os
@@ -37,7 +38,7 @@ from vramcast.tracing.trace import Trace, bytes_by_event
 
 NEVER = 2**62
 NUM_CONTEXT = 4
-MAX_ALIVE = 8  # shown of the tensors alive on one side only
+MAX_ALIVE = 8  # so many of the tensors that are alive on one side only are shown
 
 
 def diff(a: str | os.PathLike[str], b: str | os.PathLike[str]) -> TraceDiff:
@@ -69,14 +70,14 @@ class _Events:
     """One trace up to the end of a step, as items to compare."""
 
     def __init__(self, trace: Trace, num_steps: int, numbers_of_ops: dict[str, int]) -> None:
-        """`numbers_of_ops` gets the operators that are new."""
+        """New operators are added to `numbers_of_ops`."""
         self._allocations = trace.allocations
         starts = np.flatnonzero(trace.events == 0)
         events = trace.events if len(starts) == num_steps else trace.events[: starts[num_steps]]
         is_item = (events > 0) | (events == EMPTY_CACHE)
         num_items = np.cumsum(is_item)
         items = events[is_item]
-        self.numbers = np.maximum(items, 0)  # of the allocation each item is, or 0
+        self.numbers = np.maximum(items, 0)  # the number of each item's allocation, or 0
         is_allocation = items > 0
         made = items[is_allocation] - 1
         labels = trace.allocations.labels("op")
@@ -127,14 +128,14 @@ def _side(trace: Trace, events: _Events) -> TraceSummary:
 
 
 class _Comparison:
-    """Two traces lined up. Times are counted in pairs, rows with both sides."""
+    """Two traces lined up. Times are counted in pairs, which are rows with both sides."""
 
     def __init__(self, a: _Events, b: _Events, rows: Aligned) -> None:
         self._a, self._b, self._rows = a, b, rows
         self._row_of_pair = np.flatnonzero((rows.a != ABSENT) & (rows.b != ABSENT))
         self._pairs = Aligned(rows.a[self._row_of_pair], rows.b[self._row_of_pair])
         time_a, time_b = _Times(len(a.items), self._pairs.a), _Times(len(b.items), self._pairs.b)
-        # per pair: the first later pair before which each side has freed it
+        # for each pair, the first later pair before which each side has freed it
         self._deaths = Aligned(
             time_a.at(a.freed_after[self._pairs.a]), time_b.at(b.freed_after[self._pairs.b])
         )
@@ -142,7 +143,7 @@ class _Comparison:
             time_a.at(np.array(a.steps_after, np.int64)),
             time_b.at(np.array(b.steps_after, np.int64)),
         )
-        # of every kind the rows that have it; a row may have it several times
+        # for every kind, the rows with such a difference; a row may occur several times
         self.rows_of = {
             **self._differences_in_pairs(),
             DifferenceKind.ONLY_A: np.flatnonzero(rows.b == ABSENT),
@@ -161,7 +162,7 @@ class _Comparison:
         }
 
     def _where_first(self, times: Aligned) -> Numbers:
-        """The rows at which one side is there and the other is not yet."""
+        """The rows at which one side has got there and the other has not."""
         differs = times.a != times.b
         found: Numbers = self._row_of_pair[np.minimum(times.a, times.b)[differs]]
         return found
@@ -187,7 +188,7 @@ class _Comparison:
         )
 
     def _alive_on_one_side(self, index: int) -> tuple[Numbers, Numbers]:
-        """Of what both traces allocated before this row: what only one of them has freed."""
+        """The tensors that both traces allocated before this row and only one of them has freed."""
         before = self._row_of_pair < index
         row_at = np.append(self._row_of_pair, NEVER)
         freed_a, freed_b = (
@@ -204,7 +205,8 @@ class _Comparison:
 
 
 class _Times:
-    """How many pairs each number of items of one side holds; behind the last pair is never."""
+    """How many pairs there are among the first n items of one side. After the last pair it is
+    NEVER."""
 
     def __init__(self, num_items: int, paired: Numbers) -> None:
         is_paired = np.zeros(num_items + 1, np.int64)

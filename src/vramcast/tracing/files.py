@@ -33,7 +33,7 @@ TRACE_NAME = "trace.json"
 SNAPSHOT_NAME = "snapshot.pickle"
 # memory_viz's own reader of pickles stops at protocol 4
 PICKLE_PROTOCOL = 4
-# The first line of a file that vramcast wrote ends so.
+# The end of the first line of a file that vramcast wrote.
 BEFORE_EVENTS = b'"events": [\n'
 MAX_HEAD_BYTES = 1 << 20
 GIVE_TRACE = f"Give a {TRACE_NAME}, or a folder with one: vramcast predict --trace DIR writes it."
@@ -44,7 +44,7 @@ class TraceFile(Record, TraceHead, kind="trace"):
 
 
 def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
-    """A row that cannot be is refused by its number."""
+    """The trace of these rows. An impossible row is refused by its number."""
     allocations: list[Allocation] = []
     events, steps, alive = [], [], set()
     for number, row in enumerate(rows, 1):
@@ -72,7 +72,7 @@ def from_rows(rows: Sequence[Any], **head: Any) -> Trace:
 
 
 def to_json(trace: Trace) -> str:
-    """One event a line, so that grep and plain diff work on it too."""
+    """The file's text, with one event a line, so that grep and plain diff work too."""
     head = {"version": TraceFile.VERSION, "kind": TraceFile.KIND}
     head |= {field.name: getattr(trace, field.name) for field in fields(TraceHead)}
     rows = ",\n".join(_lines(trace))
@@ -102,7 +102,8 @@ def read_trace(path: Path) -> Trace:
 
 
 def begins_as_trace(path: Path) -> bool:
-    """Whether vramcast wrote this trace, as far as its first line tells: it may be long."""
+    """Whether vramcast wrote this as a trace. Only its first line is read, because it may be
+    long."""
     with opened(path) as lines:
         first_line = lines.readline(MAX_HEAD_BYTES)
     return (
@@ -128,7 +129,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 def write_files(
     folder: Path, trace: Trace, snapshot: Mapping[str, Any], *, force: bool = False
 ) -> None:
-    """The trace last, so that where it is the snapshot is too."""
+    """Writes both files, the trace last: where it exists, the snapshot does too."""
     check_free(folder, force=force)
     write_atomically(folder / SNAPSHOT_NAME, pickle.dumps(snapshot, protocol=PICKLE_PROTOCOL))
     write_atomically(folder / TRACE_NAME, to_json(trace))
@@ -150,7 +151,7 @@ def _lines(trace: Trace) -> Iterator[str]:
 
 
 def _description(allocation: Allocation) -> str:
-    """What a line has behind the bytes."""
+    """The part of a line after the bytes."""
     facts: dict[str, Any] = {**allocation.facts}
     if allocation.stream:
         facts["stream"] = allocation.stream
@@ -163,7 +164,7 @@ def _described(text: bytes) -> Allocation:
 
 
 class _Facts(Struct, frozen=True):
-    """Others, of a later vramcast, are passed over."""
+    """The known facts. Others, of a later vramcast, are ignored."""
 
     category: str = ""
     name: str = ""
@@ -174,7 +175,7 @@ class _Facts(Struct, frozen=True):
 
 
 class _Row(Struct, array_like=True, forbid_unknown_fields=True):
-    """A list that begins with the tag."""
+    """A row is a list that begins with its tag."""
 
 
 class _Alloc(_Row, tag="alloc"):

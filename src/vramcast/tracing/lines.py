@@ -1,7 +1,7 @@
 """Reads the events of a trace's file as arrays: thousands of lines at a time, not one by one.
 
-Only lines exactly as `files.to_json` writes them. Others are read row by row, which takes longer
-and says what is wrong.
+It reads only lines exactly as `files.to_json` writes them. Other files are read row by row, which
+is slower and reports errors.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from vramcast.allocator.replay import EMPTY_CACHE
 from vramcast.tracing.trace import Allocation, Allocations
 
 CHUNK_BYTES = 8 << 20
-# behind the lines of a chunk, so that looking ahead in a short line stays inside
+# added after a chunk, so that looking ahead in a short line stays inside the array
 PADDING = bytes(32)
 LINE_END, FILE_END = b"],\n", b"]\n]}\n"
 ALLOC, FREE, STEP, EMPTIED = b'["alloc", ', b'["free", ', b'["step", ', b'["empty_cache"],'
@@ -38,7 +38,8 @@ class Events(NamedTuple):
 def read_events(
     file: IO[bytes], described: Callable[[bytes], Allocation], chunk_bytes: int = CHUNK_BYTES
 ) -> Events:
-    """`described` reads what a line has behind the bytes, and raises ValueError where it cannot."""
+    """The events of a file. `described` reads the part of a line after the bytes, and raises
+    ValueError if it cannot."""
     reader = _Reader(described)
     for chunk in _chunks(file, chunk_bytes):
         reader.read(chunk)
@@ -46,7 +47,7 @@ def read_events(
 
 
 def _chunks(file: IO[bytes], chunk_bytes: int) -> Iterator[bytes]:
-    """Whole lines, the last one too ending with a comma."""
+    """Chunks of whole lines. The last line also gets its comma."""
     rest = b""
     while block := file.read(chunk_bytes):
         rest += block
@@ -73,7 +74,7 @@ class _Reader:
         text = np.frombuffer(chunk + PADDING, np.uint8)
         ends = np.flatnonzero(text[: len(chunk)] == ord("\n"))
         starts = np.concatenate(([0], ends[:-1] + 1))
-        ends -= len(LINE_END) - 1  # at the bracket
+        ends -= len(LINE_END) - 1  # now at the closing bracket
         _require(text[ends] == ord("]"), text[ends + 1] == ord(","))
         events = np.full(len(starts), EMPTY_CACHE, np.int64)
         letter = text[starts + 2]
@@ -116,7 +117,8 @@ class _Reader:
 
 
 def _check_order(events: Numbers) -> None:
-    """Allocations are numbered from 1; each is freed once at most, and after it was made."""
+    """Checks that allocations are numbered from 1, and that each is freed at most once, after it
+    was made."""
     is_alloc, is_free = events > 0, (events < 0) & (events != EMPTY_CACHE)
     num_made = np.cumsum(is_alloc)
     _require(events[is_alloc] == num_made[is_alloc], -events[is_free] <= num_made[is_free])
@@ -129,17 +131,17 @@ def _require(*conditions: NDArray[np.bool_]) -> None:
 
 
 def _skip(text: Text, at: Numbers, word: bytes) -> Numbers:
-    """The places behind a word that is at all of these."""
+    """The places after this word, which must be at all of these places."""
     for offset, letter in enumerate(word):
         _require(text[at + offset] == letter)
     return at + len(word)
 
 
 def _numbers(text: Text, at: Numbers) -> tuple[Numbers, Numbers]:
-    """What stands at these places, and the places behind."""
+    """The numbers at these places, and the places after them."""
     values, ends = np.zeros(len(at), np.int64), at.copy()
     for _ in range(MAX_DIGITS):
-        digits = text[ends] - np.uint8(ord("0"))  # other characters come out above 9
+        digits = text[ends] - np.uint8(ord("0"))  # other characters give values above 9
         is_digit = digits < 10
         if not is_digit.any():
             break

@@ -1,7 +1,6 @@
-"""The snapshot that torch.cuda.memory._dump_snapshot() would have written, for
-https://pytorch.org/memory_viz.
+"""The snapshot that torch.cuda.memory._dump_snapshot() would write, for pytorch.org/memory_viz.
 
-A trace is replayed through the model of the allocator: segments, addresses, splits and cached
+A trace is replayed through the model of the allocator, so segments, addresses, splits and cached
 blocks are the model's. Nothing was timed: time_us counts events.
 """
 
@@ -16,10 +15,11 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.tracing.trace import Allocation, Trace
 
 Frames = list[dict[str, Any]]
-# The model's addresses begin at 0, which to torch is no address. A browser counts these exactly.
+# Added to the model's addresses, which begin at 0: to torch that is no address. A browser can still
+# represent these numbers exactly.
 FIRST_ADDRESS = 0x7000_0000_0000
 ALL_SEGMENTS = (0, 0)  # the pool of everything outside CUDA graphs
-# memory_viz opens no snapshot that has categories and not this one: segments always have it
+# memory_viz refuses snapshots with categories but without this one; segments always have it
 UNKNOWN = "unknown"
 SOURCE = re.compile(r"(.*):([0-9]+) in (.*)", re.DOTALL)
 
@@ -45,7 +45,7 @@ class _History:
         self.settings = AllocatorSettings.parse(trace.allocator_settings)
         self.allocator = CachingAllocator(self.settings, capacity_bytes, self._note_segment)
         self._frames_of_segment: dict[int, Frames] = {}
-        self._frames: Frames = []  # of the allocation being served
+        self._frames: Frames = []  # those of the present allocation
         self._time_us = 0
 
     def replay(self) -> None:
@@ -67,7 +67,7 @@ class _History:
             free_bytes = self.capacity_bytes - error.reserved_bytes
             self._note("oom", error.requested_bytes, device_free=free_bytes)
         self._end_step()
-        # torch closes its history with this
+        # torch's history ends with this entry
         self._note("snapshot", self.allocator.allocated_bytes, addr=0)
 
     def segment(self, segment: Segment) -> dict[str, Any]:
@@ -133,7 +133,8 @@ class _History:
 
 
 def frames_of(allocation: Allocation) -> Frames:
-    """Innermost first, as in torch: operator, autograd node, module, the user's line."""
+    """The frames of an allocation, innermost first as in torch: operator, autograd node, module,
+    the user's line."""
     return _frames(allocation.op, allocation.node, allocation.module, allocation.source)
 
 
@@ -149,7 +150,7 @@ def _frames(op: str, node: str, module: str, source: str) -> Frames:
 
 
 def _settings(settings: AllocatorSettings, text: str) -> dict[str, Any]:
-    """As torch writes them; -1 is no limit."""
+    """The settings as torch writes them; -1 means no limit."""
     return {
         "PYTORCH_CUDA_ALLOC_CONF": text,
         "max_split_size": settings.max_split_size_bytes or -1,

@@ -17,24 +17,25 @@ from vramcast.allocator.replay import EMPTY_CACHE, NEVER
 from vramcast.records.prediction import LargeTensor, PhaseName
 from vramcast.tracing.work import Works
 
-# In what the device recorded, minus the number of the allocation: another stream may still use the
-# memory that was just freed; it can be used again now, by predicted times; or at the latest.
+# Events of the device's recording, each minus the number of the allocation. HELD: another stream
+# may still use the memory that was just freed. RELEASED: by predicted times, it can be used again
+# now. KNOWN: it can be used again now at the latest.
 HELD = -(2**60)
 RELEASED = 2 * HELD
 KNOWN = 3 * HELD
-# The parts of an allocation that a trace's file has where they are known.
+# The fields of an allocation that a trace's file has, if known.
 FACTS = ("category", "name", "module", "node", "source")
 
 
 class Allocation(NamedTuple):
-    """What is not known is empty."""
+    """An allocation. Fields that are not known are empty."""
 
     num_bytes: int
     op: str  # such as "aten::addmm"
     category: str = ""
     name: str = ""
     module: str = ""
-    node: str = ""  # the autograd node that was running; none in the forward pass
+    node: str = ""  # the autograd node that was running; "" in the forward pass
     source: str = ""  # file, line and function
     shape: tuple[int, ...] = ()
     dtype: str = ""
@@ -106,7 +107,7 @@ class Allocations:
         return isinstance(other, Allocations) and list(self) == list(other)
 
     def labels(self, fact: str, where_empty: str = "") -> Labels:
-        """A fact, or the operator, of each."""
+        """A fact, or the operator, of each allocation."""
         words = Labels.of(getattr(each, fact) or where_empty for each in self.descriptions)
         return Labels(words.codes[self.description], words.words)
 
@@ -123,7 +124,7 @@ class TraceHead:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace(TraceHead):
-    """May be made of lists."""
+    """A trace. Lists given for its arrays are converted."""
 
     events: NDArray[np.int64]
     allocations: Allocations
@@ -150,8 +151,8 @@ class Trace(TraceHead):
 
 @dataclass
 class Compilations:
-    # Allocations that were made while something was compiled or timed: the first one's number, and
-    # that of the next after the last.
+    # Allocations made while something was compiled or timed: the number of the first, and the
+    # number after the last.
     spans: list[tuple[int, int]] = field(default_factory=list)
     # How often a function was compiled again, by its name and the reason.
     recompilations: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -159,8 +160,8 @@ class Compilations:
 
 @dataclass(frozen=True)
 class SimulatedRun:
-    """What a simulation saw. May be made of lists. Allocations are described when asked for: they
-    are many."""
+    """The result of a simulation. Lists given for its arrays are converted. Allocations are many,
+    so they are described only on demand."""
 
     events: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -170,45 +171,45 @@ class SimulatedRun:
     torch_version: str
     allocation: Callable[[int], Allocation]  # by its number, from 1
     uses_libraries: bool = False  # flash attention or cuDNN: they load kernels of their own
-    uses_solver: bool = False  # cuSOLVER, likewise
-    works: Works = field(default_factory=lambda: Works.of(()))  # of the last step
+    uses_solver: bool = False  # cuSOLVER, which does too
+    works: Works = field(default_factory=lambda: Works.of(()))  # the work of the last step
     num_python_calls: int = 0  # functions that the program calls in the last step
-    uncalibrated_kernels: tuple[str, ...] = ()  # whose memory is an estimate
-    # of scaled_dot_product_attention: the order in which kernels are tried, and those taken
+    uncalibrated_kernels: tuple[str, ...] = ()  # their memory is an estimate
+    # for scaled_dot_product_attention: the order in which kernels are tried, and those used
     attention_order: tuple[str, ...] = ()
     attention_kernels: tuple[str, ...] = ()
     num_trainable_parameters: int | None = None
-    num_communicators: int = 0  # of NCCL, with other GPUs
-    # Whether memory is given back when a clock says so: it may also be at once.
+    num_communicators: int = 0  # NCCL's, with other GPUs
+    # Whether memory is given back after a certain time, so that it may also be at once.
     keeps_by_time: bool = False
     tries_kernels: bool = False  # cudnn.benchmark
-    asks_overlaps: bool = False  # of boxes, which are not known
-    # its peak where something that was not computed decided what the program did
+    asks_overlaps: bool = False  # the program asks which boxes overlap, which is not known
+    # the peak, if a value that was not computed decided what the program did; else 0
     guessed_with_bytes: int = 0
-    pipeline_ranks: Sequence[int] = ()  # that have the stages of a pipeline
-    # of each allocation; empty where all are on the default stream
+    pipeline_ranks: Sequence[int] = ()  # the ranks that have the stages of a pipeline
+    # the stream of each allocation; empty if all are on the default stream
     streams: NDArray[np.int64] | tuple[()] = ()
-    # of each allocation: whether forward, backward or update (tracing/work.py); empty: not known
+    # for each allocation whether forward, backward or update (tracing/work.py); empty if unknown
     parts: NDArray[np.int32] | tuple[()] = ()
-    # Allocations that another stream may use when they are freed: from which event on their memory
-    # can be used again, by predicted times and at the latest.
+    # For allocations that another stream may still use when they are freed: the event from which on
+    # their memory can be used again, by predicted times and at the latest.
     held_until: Mapping[int, int] = field(default_factory=dict)
     held_at_most_until: Mapping[int, int] = field(default_factory=dict)
     starts: Starts = NEVER
     # What each 0 in the events begins; empty where all are training steps.
     segments: Sequence[PhaseName] = ()
-    allocator_settings: str | None = None  # that a program has set itself
+    allocator_settings: str | None = None  # set by the program itself
     remarks: Sequence[str] = ()  # about the run of a program
-    # Of a program: how often each phase did what it is for.
+    # Only of a program: the number of steps, forward passes or saves in each phase.
     phase_counts: Mapping[PhaseName, int] = field(default_factory=dict)
-    compilations: Compilations | None = None  # where something was compiled
+    compilations: Compilations | None = None  # only if something was compiled
 
     def circumstances(self) -> dict[str, Any]:
-        """What a replay needs to know beside events and sizes."""
+        """What a replay needs beside events and sizes."""
         return {"keys": self.streams, "held_until": self.held_until, "starts": self.starts}
 
     def portable(self) -> Self:
-        """Without the descriptions of allocations, which only the process that ran it has."""
+        """The run without descriptions of allocations, which only the process that ran it has."""
         return replace(self, allocation=_not_described)
 
     def __post_init__(self) -> None:
@@ -241,8 +242,8 @@ def _not_described(_: int) -> Allocation:
 def split_holds(
     all_events: ArrayLike,
 ) -> tuple[NDArray[np.int64], dict[int, int], dict[int, int]]:
-    """The events without these three, and for each held allocation from which event on it is not,
-    by predicted times and at the latest."""
+    """The events without HELD, RELEASED and KNOWN; and for each held allocation, the event from
+    which on it is free, by predicted times and at the latest."""
     events = np.asarray(all_events, np.int64)
     is_kept = (events > HELD) | (events == EMPTY_CACHE)
     if is_kept.all():
@@ -263,8 +264,8 @@ def split_holds(
 
 
 def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sorts frees without an allocation between them: autocast clears its cache in the order of a
-    hash table, and two runs of a program shall be equal."""
+    """The events with frees sorted that have no allocation between them. Autocast clears its cache
+    in the order of a hash table, but two runs of a program must be equal."""
     is_free = (events < 0) & (events != EMPTY_CACHE)
     # most are in order already: the oldest first
     is_wrong = is_free[:-1] & is_free[1:] & (events[:-1] < events[1:])
@@ -280,15 +281,15 @@ def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """By how much each event changes what is allocated."""
+    """By how much each event changes the allocated bytes."""
     return by_event(events, 0, block_bytes, -block_bytes)
 
 
 def by_event(
     events: NDArray[np.int64], otherwise: int, made: NDArray[Any], freed: NDArray[Any]
 ) -> NDArray[Any]:
-    """Of each event what stands for its allocation."""
-    # of a free: from the end
+    """For each event the value of its allocation: from `made` or `freed`, or `otherwise`."""
+    # a free, which is negative, indexes from the end
     all_of_them = np.concatenate(([otherwise], made, freed[::-1]), dtype=made.dtype)
     if (is_emptied := events == EMPTY_CACHE).any():
         events = np.where(is_emptied, 0, events)
@@ -299,7 +300,7 @@ def by_event(
 def made_and_freed(
     events: NDArray[np.int64], num_allocations: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The event of each allocation; behind the last one where there is none."""
+    """The events that make and free each allocation; len(events) if there is none."""
     made, freed = np.full((2, num_allocations), len(events))
     is_made, is_freed = events > 0, (events < 0) & (events >= -num_allocations)
     made[events[is_made] - 1] = np.flatnonzero(is_made)

@@ -1,4 +1,4 @@
-"""What one operator of a simulated step computes and moves. Plain data, no torch."""
+"""The arithmetic and memory traffic of an operator of a simulated step. Plain data, no torch."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, Self
@@ -8,27 +8,28 @@ from numpy.typing import NDArray
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
-# Run as a part of a CUDA graph; only recorded for one, or done while something was compiled.
+# REPLAYED: run as part of a CUDA graph. CAPTURED: only recorded for one, or done during a
+# compilation.
 FORWARD, BACKWARD, UPDATE, REPLAYED, CAPTURED = range(5)
 PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
-# c10::ScalarType; what has no rate of its own is as fast as fp32
+# c10::ScalarType; types without a rate of their own count as fp32
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
-GENERATED = "inductor::"  # begins the names of kernels that torch.compile has written
-EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure: as often as values want
-TF32 = 1006  # native/work.h: fp32 that tensor cores may round
+GENERATED = "inductor::"  # names of kernels that torch.compile has written begin with this
+EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure; how often depends on values
+TF32 = 1006  # native/work.h: fp32 that tensor cores may round to TF32
 
 
 class Convolution(NamedTuple):
     """The sizes of a convolution as four numbers, and back."""
 
-    positions: int  # results of one filter, over the whole batch
+    positions: int  # the number of results of one filter, over the whole batch
     filters: int  # in a group
     channels: int  # in a group
-    kernel: int  # places of a filter
+    kernel: int  # elements of a filter
     dims: int
     is_transposed: bool = False
     is_channels_last: bool = False
-    of_data: bool = False  # gradients that a backward pass computes
+    of_data: bool = False  # which gradients a backward pass computes
     of_weight: bool = False
     batch: int = 0  # 0: not known
     is_dilated: bool = False
@@ -75,12 +76,12 @@ class OperatorWork(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """A kernel of torch's own, or one that Inductor has written: not by hand."""
+        """Whether the kernel is torch's own or written by Inductor, not by hand."""
         return self.operator.startswith(("aten::", "c10d::", GENERATED))
 
 
 class Works:
-    """What the operators of a step did, in order: of a million, few differ."""
+    """The work of a step's operators, in order. Of a million only a few are different."""
 
     def __init__(self, codes: NDArray[np.int64], distinct: tuple[OperatorWork, ...]) -> None:
         self.codes, self.distinct = codes, distinct
@@ -100,5 +101,5 @@ class Works:
         return (self.distinct[code] for code in self.codes.tolist())
 
     def each(self, value: Callable[[OperatorWork], float]) -> NDArray[np.float64]:
-        """The value of each, which is worked out once for all that are equal."""
+        """The value of each, computed once for all that are equal."""
         return np.array([value(work) for work in self.distinct], np.float64)[self.codes]
