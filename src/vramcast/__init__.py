@@ -51,7 +51,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Where each public name is. Modules are imported when a name of theirs is used: vramcast is light.
+# The module of each public name. It is imported when the name is first used, so that importing
+# vramcast is fast.
 _HOME = {
     name: module
     for module, names in {

@@ -6,7 +6,8 @@ from typing import Any
 
 
 def downsample(values: Any, most: int, keep: Iterable[int] = ()) -> list[int]:
-    """Indices of at most `most` values: the lowest and highest of every stretch, both ends, `keep`.
+    """Indices of at most `most` values: the lowest and highest of every stretch, both ends, and
+    `keep`.
 
     A mean would hide the peaks. The values are a list of numbers, or an array.
     """

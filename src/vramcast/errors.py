@@ -1,11 +1,11 @@
-"""What can go wrong, by who can put it right.
+"""The errors of vramcast, by who can correct them.
 
 A message says what is wrong and with which value; `advice` says what to do next.
 """
 
 
 class VramcastError(Exception):
-    """Any error of vramcast; `exit_code` is how a command exits."""
+    """Any error of vramcast; `exit_code` is the exit code of a command."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""Text from elsewhere (names, messages, output of programs) made fit to be shown."""
+"""Makes text from elsewhere (names, messages, output of programs) safe to show."""
 
 import re
 from collections.abc import Iterable
@@ -6,9 +6,9 @@ from difflib import get_close_matches
 
 
 def printable(text: str, most: int | None = None, where: str = "") -> str:
-    """Without control characters and broken Unicode; of a long text both ends.
+    """The text without control characters and broken Unicode. Of a long text only both ends.
 
-    `where` says where the whole is.
+    `where` says where the whole text is.
     """
     if most is not None and len(text) > most:
         half = most // 2
@@ -18,23 +18,23 @@ def printable(text: str, most: int | None = None, where: str = "") -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Begins an advice; empty if no known name is similar."""
+    """A sentence to begin an advice with. Empty if no known name is similar."""
     close = get_close_matches(name, [one for one in known if one != name], n=1)
     return f"Did you mean {close[0]!r}? " if close else ""
 
 
 def markdown_cell(value: object) -> str:
-    """On one line, whatever Markdown or HTML is in it."""
-    import html  # here: few commands need it, and it takes milliseconds
+    """The value on one line, with Markdown and HTML escaped."""
+    import html  # imported here, because few commands need it and it takes milliseconds
 
     text = html.escape(printable(" ".join(str(value).split())), quote=False)
-    # An underscore inside a word means nothing; one around it, as of __init__, would make it bold.
+    # Underscores inside a word mean nothing; those around it, as in __init__, would make it bold.
     special = r"[|`\[\]\\*]|(?<!\w)__(?=\w)"
     return re.sub(special, lambda found: "".join(f"&#{ord(c)};" for c in found[0]), text)
 
 
 def whole_words(text: str, width: int) -> str:
-    """As many as there is room for, then "…": half of a number would be another number."""
+    """As many words as there is room for, then "…": half a number would be another number."""
     words = text.split()
     while len(words) > 1 and len(" ".join(words)) > width:
         words = [*words[:-2], "…"] if words[-1] == "…" else [*words[:-1], "…"]

@@ -10,7 +10,7 @@ KiB = 2**10
 MiB = 2**20
 GiB = 2**30
 
-# Of steps, tokens and the like.
+# The largest number of steps, tokens and the like.
 MAX_NUMBER = 10**12
 
 _NUMBER = re.compile(r"([0-9]{1,24}(?:\.[0-9]{1,12})?)\s*([a-z]*)", re.IGNORECASE | re.ASCII)
@@ -65,13 +65,13 @@ def grown(size: int, growth: str) -> int:
 
 
 def _times(decimal: str, factor: int, divisor: int = 1) -> int:
-    """Rounded down."""
+    """The product of a decimal number and a factor, rounded down."""
     whole, _, digits = decimal.partition(".")
     return int(whole + digits) * factor // (divisor * int("1" + "0" * len(digits)))
 
 
 def memory_in_bytes(memory: str | int | None, option: str = "--memory") -> int | None:
-    """Of text with a unit, or bytes."""
+    """The bytes of a text with a unit, or of a number of bytes."""
     if memory is None:
         return None
     size = memory if type(memory) is int and memory > 0 else parse_size(str(memory), option)
@@ -96,7 +96,7 @@ def parse_duration(text: str) -> float:
 
 
 def check_timeout(seconds: float) -> None:
-    # also refuses NaN
+    # this also refuses NaN
     if not seconds > 0:
         raise UsageError(
             f"The time limit --timeout must be positive, not {seconds:g} s.",
@@ -126,12 +126,12 @@ def parse_count(text: str) -> int:
 
 
 def format_bytes(n: int) -> str:
-    """As in "11.39 GiB", "512.0 KiB", "0 B"."""
+    """A text such as "11.39 GiB", "512.0 KiB" or "0 B"."""
     return _scaled(n, _BYTE_UNITS)
 
 
 def format_count(n: int) -> str:
-    """As in "124.4 M", "1.36 B" (thousand millions) or "999"."""
+    """A text such as "124.4 M", "1.36 B" (thousand millions) or "999"."""
     return _scaled(n, _COUNT_UNITS)
 
 
@@ -140,19 +140,19 @@ def format_percent(fraction: float) -> str:
 
 
 def format_seconds(s: float) -> str:
-    """As in "320 ms", "2.1 s", "3 h 12 min"; "unknown" when not finite."""
+    """A text such as "320 ms", "2.1 s" or "3 h 12 min"; "unknown" if it is not finite."""
     if not math.isfinite(s):
         return "unknown"
     return _duration(s) if s >= 0 else f"-{_duration(-s)}"
 
 
 def format_days(s: float) -> str:
-    """As in "4.67 days (4 d 16 h)"."""
+    """A text such as "4.67 days (4 d 16 h)"."""
     return f"{s / 86400:.2f} days ({format_seconds(s)})" if math.isfinite(s) else "unknown"
 
 
 def _scaled(n: int, units: tuple[tuple[str, float, int], ...]) -> str:
-    """In the smallest unit whose rounded number stays below one of the next."""
+    """The number in the smallest unit in which it is, rounded, less than one of the next unit."""
     return next(
         f"{n / unit:.{digits}f} {label}".rstrip()
         for (label, unit, digits), (_, next_unit, _) in pairwise((*units, ("", math.inf, 0)))
@@ -180,7 +180,7 @@ def _duration(s: float) -> str:
 
 
 def parse_model_size(name: str, text: str) -> bool | int | float:
-    """A size of a model, as the command line writes it."""
+    """A size of a model, from the text on the command line."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:

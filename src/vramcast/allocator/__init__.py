@@ -1,2 +1,1 @@
-"""torch's CUDA caching allocator as arithmetic: sizes in, reserved bytes out, no GPU and no
-torch."""
+"""torch's CUDA caching allocator as arithmetic: sizes in, reserved bytes out. No GPU, no torch."""

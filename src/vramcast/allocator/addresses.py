@@ -1,12 +1,12 @@
-"""Where cudaMalloc puts a segment: the allocator breaks ties between equal blocks by address.
+"""The addresses that cudaMalloc gives: the allocator breaks ties between equal blocks by address.
 
-Read off traces of 54 processes (H200, driver 580, CUDA 13.0). Addresses come in units of 2 MiB. The
-driver takes the lowest gap that fits, or else reserves a new range, a multiple of 32 MiB, below all
-others. A process starts with an arena, whose last unit the first segment gets, and a range above
-it. The arena is used when a kernel was launched: what was there before is in the range above, or
-below the arena. The first kernel, where no copies came before it, cuBLAS when it starts in a
-thread, and cuDNN when the result of its first convolution is there, take units for themselves.
-NCCL, when it starts, fills the gaps that there are.
+Deduced from traces of 54 processes (H200, driver 580, CUDA 13.0). Addresses come in units of 2 MiB.
+The driver takes the lowest gap that fits, or else reserves a new range, a multiple of 32 MiB, below
+all others. A process starts with an arena, whose last unit the first segment gets, and a range
+above it. The arena is used from the first kernel launch on; segments from before are in the range
+above, or below the arena. Some parts of CUDA take units for themselves: the first kernel, if no
+copies came before it; cuBLAS, when it starts in a thread; and cuDNN, when the result of its first
+convolution is allocated. NCCL fills all gaps when it starts.
 """
 
 from bisect import insort
@@ -15,21 +15,22 @@ from typing import NamedTuple
 UNIT_BYTES = 2 << 20
 RANGE_UNITS = 16
 ARENA_UNITS = 207
-UNITS_BELOW_ARENA = 3  # what the context leaves of the range it took itself
-RANGE_ABOVE = 244, 12  # from the beginning of the arena; its free units
+UNITS_BELOW_ARENA = 3  # free units that the context leaves of its own range
+RANGE_ABOVE = 244, 12  # its distance from the beginning of the arena, and its free units
 KERNEL_UNITS, CUDNN_UNITS = 5, 5
 ORIGIN = 1 << 20
 
 
 class Starts(NamedTuple):
-    """The events with which parts of CUDA start; 0 where that is not known, or never."""
+    """The events at which parts of CUDA start; 0 if unknown, or never."""
 
-    kernel: int = 0  # allocates the first kernel's result; before it, only copies from the host
-    convolution: int = 0  # allocates the result of cuDNN's first
+    # allocates the first kernel's result; before it there are only copies from the host
+    kernel: int = 0
+    convolution: int = 0  # allocates the result of cuDNN's first convolution
     product: int = 0  # takes cuBLAS's first workspace
-    backward_product: int = 0  # likewise in the thread that goes backward
+    backward_product: int = 0  # the same in the thread of the backward pass
     collective: int = 0
-    cublas_bytes: int = 64 << 20  # that it takes then, beside what torch gives it
+    cublas_bytes: int = 64 << 20  # what cuBLAS takes then, beside the workspace from torch
 
 
 class AddressSpace:
@@ -78,7 +79,7 @@ class AddressSpace:
         self._add_gap(address // UNIT_BYTES, -(-num_bytes // UNIT_BYTES))
 
     def _add_gap(self, start: int, units: int) -> None:
-        """Neighbouring gaps become one, except across the beginning of the arena."""
+        """Adds a gap. Neighbouring gaps become one, except across the beginning of the arena."""
         insort(self._gaps, (start, units))
         merged: list[tuple[int, int]] = []
         for gap in self._gaps:

@@ -1,7 +1,7 @@
 """Segments cut into spans, and the pools that hold the free ones.
 
 A segment is a chain of spans, each in use, free, or (expandable segments only) not backed by
-memory. What becomes free merges with free neighbours at once.
+memory. A span that becomes free merges with free neighbours at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vramcast.allocator.settings import MIN_BLOCK_BYTES
 
 SMALL_REQUEST_BYTES = 2**20  # served by the small pool
 SMALL_SEGMENT_BYTES = 2 * 2**20
-OWN_SEGMENT_BYTES = 10 * 2**20  # from here on a request gets a segment of its size
+OWN_SEGMENT_BYTES = 10 * 2**20  # from this size on a request gets a segment of its own
 SEGMENT_ROUNDING_BYTES = 2 * 2**20
 UNLIMITED_BYTES = sys.maxsize
 
@@ -35,7 +35,7 @@ class Segment:
     address: int
     size_bytes: int
     is_large: bool
-    key: Hashable  # of its pools
+    key: Hashable  # the key of its pools
     blocks: tuple[Block, ...]
 
 
@@ -52,7 +52,8 @@ class Span:
     cached_at_search: int = 0
 
     def cut(self, size_bytes: int) -> Span:
-        """Shortens this span and returns the rest, linked in behind it with the same state."""
+        """Shortens this span and returns the rest, which is linked in after it with the same
+        state."""
         address, rest_bytes = self.address + size_bytes, self.size_bytes - size_bytes
         rest = Span(address, rest_bytes, self.pool, self.state, self, self.after)
         if rest.after is not None:
@@ -62,7 +63,8 @@ class Span:
         return rest
 
     def absorb_next(self) -> None:
-        """The front span survives, so the head of a segment stays the same object."""
+        """Absorbs the next span. The front span survives, so the head of a segment stays the same
+        object."""
         absorbed = self.after
         assert absorbed is not None
         self.size_bytes += absorbed.size_bytes
@@ -71,7 +73,7 @@ class Span:
             self.after.before = self
 
     def merged(self, state: int, remove: Callable[[Span], None]) -> Span:
-        """Absorbs the neighbours in `state`, for each of which `remove` is called."""
+        """Absorbs the neighbours in `state`, and calls `remove` for each of them."""
         merged, before, after = self, self.before, self.after
         if before is not None and before.state == state:
             remove(before)
@@ -88,7 +90,8 @@ class Span:
 
 @dataclass(slots=True, eq=False)
 class Searches:
-    """Of the pools of one size class: the clock by which garbage collection ages cached spans."""
+    """Counts searches in the pools of one size class: the clock by which garbage collection ages
+    cached spans."""
 
     count: int = 0
 
@@ -116,7 +119,7 @@ class Pool:
         del self.free[bisect_left(self.free, (span.size_bytes, span.address))]
 
 
-# Told of every range taken from the device or given back: torch's name for it, address, bytes.
+# Called for every range taken from the device or given back: torch's name for it, address, bytes.
 Observer = Callable[[str, int, int], None]
 
 
@@ -146,7 +149,7 @@ def round_up(num_bytes: int, multiple: int) -> int:
 
 
 def snapshot_of(head: Span) -> list[Segment]:
-    """The mapped ranges of a chain: an expandable segment can have several."""
+    """The mapped ranges of a chain. An expandable segment can have several."""
     ranges: list[list[Span]] = [[]]
     span: Span | None = head
     while span is not None:

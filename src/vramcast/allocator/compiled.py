@@ -1,6 +1,6 @@
 """Loops over millions of events in C++: simulate/native/replay.h, a part of the compiled device.
 
-Where it is not loaded, and for settings that it does not know, Python does the same.
+If it is not loaded, or does not know a setting, Python does the same.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ def replay(
     *,
     with_pieces: bool = False,
 ) -> tuple[Any, ...] | None:
-    """The fields of Replay, the second as those of OutOfMemory or None; and the pieces that the
-    memory is cut into at the end, where they are asked for: address, bytes and allocation, with one
-    of no bytes before each segment. None where an event frees what is not allocated."""
+    """The fields of Replay (the second is None, or the fields of OutOfMemory), and with
+    `with_pieces` the pieces of memory at the end: address, bytes and allocation, with a piece of no
+    bytes before each segment. None if an event frees what is not allocated."""
     import numpy as np
 
     assert _library is not None
@@ -63,7 +63,7 @@ def replay(
     block_bytes = np.zeros(len(sizes), np.int64)
     peaks = np.zeros((np.count_nonzero(events == 0) + 1, 2), np.int64)
     result = np.zeros(6, np.int64)
-    # an allocation makes a segment at most, and cuts it in two
+    # an allocation makes at most one segment, and cuts it in two
     pieces = np.empty((3 * len(sizes) * with_pieces, 3), np.int64)
     keys = None if keys is None else np.ascontiguousarray(keys)
     num_done = _library.vramcast_replay(
@@ -109,7 +109,7 @@ def step_period(
     queue_length: int,
     *reals: float,
 ) -> float | None:
-    """None where the compiled device is not loaded."""
+    """The period of a step in seconds. None if the compiled device is not loaded."""
     if _library is None:
         return None
     arrays = [each.ctypes.data for each in (costs, seconds, waits)]

@@ -1,14 +1,15 @@
 """expandable_segments:True. One range of addresses per pool, backed by memory granule by granule.
 
-Growing fills the lowest addresses at which the request fits and uses free memory in front of a
-hole. Releasing gives back every granule that is wholly free, also in the middle of the range.
+Growing uses the lowest addresses at which the request fits, including free memory in front of a
+hole. Releasing gives back every granule that is entirely free, even in the middle of the range.
 """
 
 from bisect import bisect_left, insort
 
 from vramcast.allocator.blocks import FREE, IN_USE, UNMAPPED, DeviceMemory, Pool, Span, round_up
 
-# torch reserves addresses for 9/8 of the device, then opens a second range. Here one is enough.
+# torch reserves addresses for 9/8 of the device, then opens a second range. Here one range is
+# enough.
 NUM_GRANULES = 2**24
 
 
@@ -68,7 +69,7 @@ class ExpandableSegment:
         self._pool.remove_free(span)
         hole = span.cut(begin - span.address) if begin > span.address else span
         tail = hole.cut(end - hole.address) if end < hole.address + hole.size_bytes else None
-        # before its sides are put back: free neighbours would merge across it
+        # before its sides are put back, or free neighbours would merge across it
         hole.state = UNMAPPED
         if hole is not span:
             self._pool.add_free(span)

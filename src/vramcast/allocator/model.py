@@ -1,8 +1,9 @@
 """torch's CUDA caching allocator for one device.
 
-A request takes the best fitting free block of its pool; every stream has pools of its own. When
-there is none the allocator, in this order: collects garbage if told to, takes a new segment from
-the device, releases oversized cached blocks, releases everything cached (a retry), and gives up.
+A request takes the best fitting free block of its pool; every stream has pools of its own. If there
+is none, the allocator does the following in this order: it collects garbage if that is set, takes a
+new segment from the device, releases oversized cached blocks, releases everything cached (a retry),
+and gives up.
 """
 
 from bisect import bisect_left
@@ -48,7 +49,7 @@ class OutOfMemory(Exception):
 
 @dataclass(frozen=True)
 class Pools:
-    """Of one stream. With expandable segments each has one."""
+    """The pools of one stream. With expandable segments each has one segment."""
 
     small: Pool
     large: Pool
@@ -88,8 +89,8 @@ class CachingAllocator:
         return self.memory.peak_reserved_bytes
 
     def malloc(self, block_id: int, num_bytes: int, key: Hashable = DEFAULT_STREAM) -> int:
-        """Returns the size of the block given. The key of its pools is the stream; from PRIVATE on,
-        also a private pool, as CUDA graphs have, which keeps its memory."""
+        """Allocates a block and returns its size. The key of its pools is the stream. From PRIVATE
+        on it also has the number of a private pool, as of CUDA graphs, which keeps its memory."""
         size_bytes = self.settings.rounded(num_bytes)
         pools = self._pools.get(key) or self._new_pools(key)
         pool = pools.small if size_bytes <= SMALL_REQUEST_BYTES else pools.large
@@ -113,12 +114,13 @@ class CachingAllocator:
         span.pool.add_free(span)
 
     def hold(self, block_id: int) -> None:
-        """Freed by the program, but another stream still uses it: not to be used again yet."""
+        """The program has freed the block, but another stream still uses it, so it cannot be used
+        again yet."""
         span = self._held[block_id] = self._blocks_in_use.pop(block_id)
         self.allocated_bytes -= span.size_bytes
 
     def release(self, block_id: int) -> None:
-        """The end of `hold`, unless the cache was emptied meanwhile."""
+        """Ends `hold`, unless the cache was emptied meanwhile."""
         span = self._held.pop(block_id, None)
         if span is not None:
             span.pool.add_free(span)
@@ -130,7 +132,7 @@ class CachingAllocator:
         return self._blocks_in_use[block_id].address
 
     def empty_cache(self) -> None:
-        """Gives back every segment no part of which is in use. Waits for all streams first."""
+        """Waits for all streams, then gives back every segment of which no part is in use."""
         for block_id in list(self._held):
             self.release(block_id)
         for key, pools in self._pools.items():
@@ -195,7 +197,8 @@ class CachingAllocator:
         return span
 
     def _may_use(self, candidate_bytes: int, size_bytes: int) -> bool:
-        """max_split_size keeps oversized blocks for oversized requests that waste little."""
+        """Whether max_split_size allows it: oversized blocks are kept for oversized requests that
+        waste little."""
         if size_bytes < self._max_split_bytes:
             return candidate_bytes < self._max_split_bytes
         return candidate_bytes < size_bytes + self.settings.max_non_split_rounding_bytes
@@ -246,7 +249,8 @@ class CachingAllocator:
         self.addresses.give_back(span.address, span.size_bytes)
 
     def _release_oversized(self, pool: Pool, size_bytes: int) -> bool:
-        """Gives back one cached block that makes room, or the largest ones; whether it may do."""
+        """Gives back one cached block that makes room, or else the largest ones. Returns whether
+        that may be enough."""
         if not self._limits_splits or self.settings.expandable_segments:
             return False
         wanted_bytes = max(size_bytes, self._max_split_bytes)
@@ -274,7 +278,8 @@ class CachingAllocator:
             excess_bytes -= self._release_older_half(candidates)
 
     def _release_older_half(self, candidates: list[Span]) -> int:
-        """All of at least average age: stopping early would bring the next round too soon."""
+        """Releases all segments of at least average age: stopping early would bring the next round
+        too soon."""
         average = fmean(span.cached_at_search for span in candidates)
         old = [span for span in candidates if span.cached_at_search <= average]
         candidates[:] = [span for span in candidates if span.cached_at_search > average]

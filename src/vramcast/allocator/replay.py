@@ -17,7 +17,7 @@ from vramcast.allocator.addresses import AddressSpace, Starts
 from vramcast.allocator.model import DEFAULT_STREAM, CachingAllocator, OutOfMemory
 from vramcast.allocator.settings import AllocatorSettings
 
-if TYPE_CHECKING:  # commands that need no arrays start faster without
+if TYPE_CHECKING:  # commands that need no arrays start faster without numpy
     import numpy as np
     from numpy.typing import NDArray
 
@@ -27,14 +27,15 @@ NEVER = Starts()
 
 @dataclass(frozen=True)
 class Replay:
-    """What the allocator did. A replay that ran out of memory ends before the event that failed."""
+    """What the allocator did. If it ran out of memory, the replay ends before the event that
+    failed."""
 
     num_alloc_retries: int
     out_of_memory: OutOfMemory | None
     allocated_bytes: NDArray[np.int64]  # after each event
     reserved_bytes: NDArray[np.int64]  # after each event
-    block_bytes: NDArray[np.int64]  # the size of the block that each allocation was given
-    # Peak allocated and reserved bytes so far, at each end of a step and at the end.
+    block_bytes: NDArray[np.int64]  # the size of each allocation's block
+    # The peaks of allocated and reserved bytes so far, at the end of each step and at the very end.
     peaks_after_step: list[tuple[int, int]]
 
     @property
@@ -67,10 +68,11 @@ def replay(
     held_until: Mapping[int, int] | None = None,
     starts: Starts = NEVER,
 ) -> Replay:
-    """`keys` has the stream of each allocation, where there is more than the default one.
+    """Replays the events. `keys` has the stream of each allocation, if not all are on the default
+    one.
 
-    `held_until` has allocations that another stream uses when they are freed: the index of the
-    event before which their memory can be used again.
+    `held_until` has allocations that another stream still uses when they are freed: the index of
+    the event before which their memory can be used again.
     """
     run = _Run(
         events,
@@ -138,13 +140,14 @@ def _in_python(run: _Run) -> Replay:
 
 
 def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], None]) -> None:
-    """`note` is told each event that is done, and the bytes of the block it was given."""
+    """Feeds the events to the allocator. `note` is called after each event, with the bytes of its
+    block."""
     held = run.held_until
-    # the next one to be released is the last
+    # sorted so that the next one to be released is last
     releases = sorted(((index, number) for number, index in held.items()), reverse=True)
     all_sizes = _listed(run.sizes)
     all_keys = _listed(run.keys) or [DEFAULT_STREAM] * len(all_sizes)
-    # Bound once: this loop runs for every event of a trace.
+    # Looked up once, because this loop runs for every event of a trace.
     malloc, free = allocator.malloc, allocator.free
     starts = run.starts
     addresses = allocator.addresses = AddressSpace(has_kernels=not starts.kernel)
@@ -172,7 +175,7 @@ def _feed(allocator: CachingAllocator, run: _Run, note: Callable[[int, int], Non
 
 
 class Piece(NamedTuple):
-    """Of a segment: what one allocation has, or what is free between."""
+    """A part of a segment: an allocation's block, or free memory."""
 
     size_bytes: int
     block_id: int | None  # None: it is free
@@ -185,8 +188,8 @@ def segments_after(
     capacity_bytes: int | None,
     **others: Any,
 ) -> list[list[Piece]]:
-    """How the memory is cut up after these events, or where they run out of it: the pieces of each
-    segment, by address. The others are those of `replay`."""
+    """The memory after these events, or where they run out of it: the pieces of each segment, by
+    address. The other arguments are those of `replay`."""
     run = _Run(events, sizes, settings, capacity_bytes, **others)
     found = _run_compiled(run, with_pieces=True)
     if found is not None:
@@ -211,14 +214,14 @@ def _by_segment(rows: list[list[int]]) -> list[list[Piece]]:
 
 
 def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | None:
-    """None where only Python can replay it."""
+    """The result of the compiled replay. None if only Python can do it."""
     if not compiled.can_replay(run.settings, run.capacity_bytes):
         return None
     import numpy as np
 
     if len(run.keys) and np.asarray(run.keys).dtype.kind != "i":
         return None
-    # of a part of a run, what comes after it is not there
+    # if only a part of a run is replayed, later allocations do not exist
     held = ((number, index) for number, index in run.held_until.items() if number <= len(run.sizes))
     releases = sorted((index, number) for number, index in held)
     return compiled.replay(
@@ -235,7 +238,7 @@ def _run_compiled(run: _Run, *, with_pieces: bool = False) -> tuple[Any, ...] | 
 
 
 def _listed(numbers: Any) -> Any:
-    """Python's own integers, which the model of the allocator counts with."""
+    """The numbers as Python's integers, with which the model of the allocator counts."""
     return numbers.tolist() if hasattr(numbers, "tolist") else numbers
 
 

@@ -1,6 +1,6 @@
-"""What PYTORCH_ALLOC_CONF can say about the allocator, read with torch's own rules.
+"""The settings of the allocator in PYTORCH_ALLOC_CONF, read by torch's own rules.
 
-A setting that the model does not follow is refused: ignored, it would make a prediction wrong.
+A setting that the model does not follow is refused: if it were ignored, predictions would be wrong.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")  # in the order to
 MIB = 2**20
 MIN_BLOCK_BYTES = 512
 NUM_ROUNDUP_INTERVALS = 16  # 1 MiB, 2 MiB, ... 32 GiB and above
-MIN_LARGE_SEGMENT_MB = 10  # exclusive: requests below 10 MiB must fit into one
+MIN_LARGE_SEGMENT_MB = 10  # must be larger, because requests below 10 MiB must fit into one segment
 
 SUPPORTED = (
     "expandable_segments:True|False",
@@ -35,7 +35,7 @@ SUPPORTED = (
 class AllocatorSettings:
     expandable_segments: bool = False
     max_split_size_bytes: int | None = None
-    # One number per power-of-two interval from 1 MiB up. Where it is 0 or 1, and where there are
+    # One number for each power-of-two interval from 1 MiB up. If it is 0 or 1, or if there are
     # none, sizes are rounded to 512 B.
     roundup_power2_divisions: tuple[int, ...] = ()
     garbage_collection_threshold: float = 0.0
@@ -46,8 +46,8 @@ class AllocatorSettings:
         segment_mb = self.large_segment_bytes // MIB
         if self.large_segment_bytes <= MIN_LARGE_SEGMENT_MB * MIB:
             _refuse(f"large_segment_size_mb must be above {MIN_LARGE_SEGMENT_MB}, got {segment_mb}")
-        # Below one segment a piece of a split segment could count as oversized and be released
-        # while its neighbour is in use.
+        # If it were less than one segment, a piece of a split segment could count as oversized and
+        # be released while its neighbour is in use.
         for name, size_bytes in (
             ("max_split_size_mb", self.max_split_size_bytes),
             ("max_non_split_rounding_mb", self.max_non_split_rounding_bytes),
@@ -70,13 +70,13 @@ class AllocatorSettings:
                 _refuse(f"allocator setting {key!r} is not modelled (got {key}:{value})")
             elif value != "native":
                 _refuse(f"allocator backend {value!r} is not modelled")
-        # torch ties the two: unless both are given, the rounding follows the segment size.
+        # torch connects the two: unless both are given, the rounding follows the segment size.
         segment_bytes = fields.get("large_segment_bytes", cls.large_segment_bytes)
         fields.setdefault("max_non_split_rounding_bytes", segment_bytes)
         return cls(**fields)
 
     def rounded(self, num_bytes: int) -> int:
-        """The smallest block that a request of this size is served with."""
+        """The size of the smallest block that serves a request of this size."""
         divisions = self.divisions_for(num_bytes)
         if divisions <= 1 or num_bytes <= MIN_BLOCK_BYTES * divisions:
             return max((num_bytes + MIN_BLOCK_BYTES - 1) & -MIN_BLOCK_BYTES, MIN_BLOCK_BYTES)
@@ -84,7 +84,8 @@ class AllocatorSettings:
         return -(-num_bytes // step) * step
 
     def divisions_for(self, num_bytes: int) -> int:
-        """How many steps lie between two powers of two around this size; 0 for plain rounding."""
+        """How many steps there are between the two powers of two around this size; 0 for plain
+        rounding."""
         if not self.roundup_power2_divisions:
             return 0
         interval = num_bytes.bit_length() - MIB.bit_length()
@@ -166,7 +167,7 @@ def _divisions_by_interval(key: str, value: str) -> tuple[int, ...]:
     return tuple(divisions)
 
 
-# The field that a setting is read into, and how.
+# The field for each setting, and the function that reads it.
 _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "expandable_segments": ("expandable_segments", _boolean),
     "max_split_size_mb": ("max_split_size_bytes", _megabytes),
@@ -178,5 +179,5 @@ _READERS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
 
 
 def from_environment() -> str:
-    """What torch would read from this process's environment."""
+    """The settings that torch would read from this process's environment."""
     return next((os.environ[name] for name in VARIABLES if os.environ.get(name)), "")

@@ -26,7 +26,7 @@ from vramcast.records.store import LOCK_SECONDS
 from vramcast.workload import parse_reference
 
 WORKLOAD = "vramcast.benching.training_step:build"
-# Left free where the largest batch is asked for: long runs fragment memory.
+# The fraction of memory left free where the largest batch is wanted: long runs fragment memory.
 SAFETY = 0.05
 MAX_SEEDS = 10_000
 
@@ -65,7 +65,7 @@ def bench(
     train_on = device_named(device)
     if train_on == Device.CUDA and ray is None:
         nvml.require_gpu("train on", "Add --device cpu to train on the CPU.")
-    # also refuses NaN, which compares false with everything
+    # this also refuses NaN, with which every comparison is false
     if not checkpoint_seconds > 0:
         raise UsageError(
             f"--checkpoint-seconds must be above zero, not {checkpoint_seconds:g}.",
@@ -104,7 +104,7 @@ def bench(
 def _trial(
     name: str, knobs: dict[str, str], rules: Protocol, data: DataIdentity, device: Device
 ) -> BenchTrial:
-    """With the protocol's seed, and no batch size yet."""
+    """A trial with the protocol's seed, and no batch size yet."""
     return BenchTrial(
         model=name,
         knobs=knobs,
@@ -159,7 +159,8 @@ def with_batch_size(trial: BenchTrial, gpu: str | None) -> BenchTrial:
 
 
 def largest_batch(trial: BenchTrial, *, gpu: str, **limits: Any) -> int:
-    """Predicted, within limits of `max_batch`; an error where not even one sample fits."""
+    """The predicted largest batch, within limits of `max_batch`. Raises an error if not even one
+    sample fits."""
     found = max_batch(WORKLOAD, gpu=gpu, confirm=False, trial=trial.to_json(), **limits)
     if found.largest_batch is None:
         raise EnvironmentProblem(
@@ -176,7 +177,7 @@ def _check_fits(trial: BenchTrial, wanted: int, gpu: str) -> None:
     except EnvironmentProblem:
         raise
     except VramcastError:
-        return  # what cannot be simulated may still train
+        return  # a model that cannot be simulated may still train
     if largest < wanted:
         raise EnvironmentProblem(
             f"{trial.label} does not fit on {gpu} with the protocol's batch of {wanted} "

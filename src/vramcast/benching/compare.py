@@ -1,4 +1,4 @@
-"""Which of several models learned best under one protocol, and whether that is more than noise."""
+"""Which of several models learned best under one protocol, and whether the difference is real."""
 
 import math
 import statistics
@@ -29,7 +29,8 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
     groups = by_model(runs)
     _refuse_groups(groups)
     ordered = sorted(groups, key=lambda group: statistics.fmean(_last_losses(group)))
-    # First the pairs with the best model. All pairs count, because these same runs say who is best.
+    # Pairs with the best model come first. The correction counts all pairs, because the same runs
+    # also decide which model is best.
     tests = [_test(a, b) for a, b in combinations(ordered, 2)]
     corrected = significance.holm([test.p_value for test, _ in tests])
     trial = runs[0].trial
@@ -44,7 +45,7 @@ def compare_runs(runs: Sequence[TrainedRun]) -> Comparison:
             Difference(
                 model=group[0].trial.label,
                 **vars(replace(test, p_value=p_value)),
-                # Over the shared seeds alone the other model may be ahead.
+                # With only the shared seeds, the other model may be ahead.
                 distinguishable=p_value < LEVEL and test.difference > 0,
                 how=how,
             )
@@ -81,11 +82,11 @@ def _test(best: Group, other: Group) -> tuple[Test, str]:
     """The test that suits the runs, and its name."""
     seeds = {run.trial.seed: run for run in best}
     same_seed = [(seeds[run.trial.seed], run) for run in other if run.trial.seed in seeds]
-    # They saw the same batches only if steps and batch size are the same too.
+    # Two runs saw the same batches only if steps and batch size are the same too.
     pairs = [
         (a, b) for a, b in same_seed if a.tokens == b.tokens and len(a.losses) == len(b.losses)
     ]
-    # Where few seeds are shared, a test over all of them says more than one over pairs.
+    # If few seeds are shared, a test over all seeds says more than one over pairs.
     if len(pairs) > 1 and 2 * len(pairs) > max(len(best), len(other)):
         test = significance.paired(*map(_last_losses, zip(*pairs, strict=True)))
         return test, f"paired t test over {len(pairs)} seeds; {SAME_BATCHES}"
@@ -126,7 +127,7 @@ def _notes(groups: list[Group], num_tests: int) -> list[str]:
 
 
 def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
-    """With every reason at once."""
+    """Raises an error if the runs cannot be compared, with all reasons at once."""
     if not runs:
         raise UsageError("No run is given.", "Give folders that vramcast bench wrote.")
     examples: dict[str, dict[str, str]] = {}
@@ -147,7 +148,7 @@ def _refuse_incomparable(runs: Sequence[TrainedRun]) -> None:
 
 
 def _conditions(run: TrainedRun) -> dict[str, tuple[str, str]]:
-    """What must be the same: how it is told apart, and how it is shown."""
+    """What must be the same in all runs: a value to compare, and a text to show."""
     trial, data = run.trial, run.trial.data
     environment = {name: str(run.environment.get(name)) for name in DECISIVE}
     return {

@@ -1,7 +1,7 @@
 """The data that models are trained on: the bytes of one file, and the batches drawn from it.
 
-A batch depends only on the seed and the step: every model sees the same ones, and so does a run
-that was interrupted.
+A batch depends only on the seed and the step, so every model sees the same batches, and so does a
+run that was interrupted.
 """
 
 import hashlib
@@ -24,13 +24,13 @@ from vramcast.records.store import (
 )
 from vramcast.units import MiB, format_bytes
 
-DELIMITER = 0x1E  # between documents
-# The hash of a larger file is of samples from it.
+DELIMITER = 0x1E  # this byte is between documents
+# Of a larger file only samples are hashed.
 MAX_WHOLE_HASH_BYTES = 256 * MiB
 NUM_SAMPLES, SAMPLE_BYTES = 256, 65536
-# how often windows that cross into another document are drawn again
+# how often windows that cross into another document are redrawn
 MAX_DRAWS = 1000
-# Folders beside Python's own code, of tables, or that some distributions leave out.
+# Folders that are not Python's own code, that hold tables, or that some distributions leave out.
 LEFT_OUT = {
     *("site-packages", "dist-packages", "test", "tests", "idlelib", "encodings", "pydoc_data"),
     *("lib2to3", "distutils", "turtledemo", "ensurepip", "tkinter", "__pycache__"),
@@ -57,7 +57,8 @@ class Corpus:
                 "Give one file with text or other bytes to --data; "
                 "the byte 0x1e delimits documents in it.",
             ) from None
-        # Else the kernel reads far ahead: of a file of 1.3 TB a batch takes 2 s instead of 2 ms.
+        # Otherwise the kernel reads far ahead, and a batch from a file of 1.3 TB takes 2 s instead
+        # of 2 ms.
         mapped.madvise(mmap.MADV_RANDOM)
         self._bytes: Bytes = np.frombuffer(mapped, dtype=np.uint8)
 
@@ -79,7 +80,8 @@ class Corpus:
         window_bytes = trial.protocol.seq_len + 1
         self.check_window(window_bytes)
         self.check_unchanged()
-        # Raw bits of a generator stay the same in all versions of numpy; ranges may not.
+        # A generator's raw bits are the same in all versions of numpy; numbers in a range may not
+        # be.
         bits = np.random.PCG64(np.random.SeedSequence([trial.seed, step]))
         num_starts = np.uint64(self.size_bytes - window_bytes + 1)
         all_windows = np.lib.stride_tricks.sliding_window_view(self._bytes, window_bytes)
@@ -95,7 +97,7 @@ class Corpus:
             if not len(crossing):
                 self.check_unchanged()
                 return windows
-            # All that are within a document stay equally likely.
+            # All windows within a document stay equally likely.
             windows[crossing] = draw(len(crossing))
         raise UsageError(
             f"Hardly any document in {self.path} is as long as a window of {window_bytes} bytes "
@@ -129,7 +131,8 @@ def _state(path: Path) -> tuple[int, int, int]:
 
 
 def default_corpus() -> Path:
-    """Python's standard library as one file: comparable under one version of Python."""
+    """Python's standard library as one file. Runs on it are comparable under one version of
+    Python."""
     path = cache_folder() / "corpora" / f"python-{platform.python_version()}.bin"
     if not path.is_file():
         write_atomically(path, standard_library_text(Path(sysconfig.get_path("stdlib"))))

@@ -1,7 +1,7 @@
 """Which models a bench trains: names with their knobs, or one model in a sweep.
 
-In a sweep one size takes several values, and another is solved for, so that all have the same
-number of parameters.
+In a sweep one size takes several values, and another one is adapted so that all models have the
+same number of parameters.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ def models_to_train(
     elif parameters:
         raise UsageError("--params is the budget of a sweep.", f"Add --sweep. {EXAMPLE}")
     for name, _ in models:
-        parse_reference(name)  # a wrong name is refused here
+        parse_reference(name)  # raises an error for a wrong name
     return models
 
 
@@ -63,7 +63,8 @@ def split_models(words: Sequence[str]) -> list[Model]:
 
 
 def swept_models(model: Model, sweep: str, parameters: int | None = None) -> list[Model]:
-    """A model for every value of "dim=512,768,1024"; by default with the model's parameters."""
+    """A model for every value of "dim=512,768,1024", by default with as many parameters as the
+    given model."""
     name, knobs = model
     family, base = _family_and_sizes(name)
     swept, _, texts = sweep.partition("=")
@@ -86,7 +87,8 @@ def swept_models(model: Model, sweep: str, parameters: int | None = None) -> lis
 
 
 def _at(family: Family, given: Mapping[str, Size], wanted: int) -> Model:
-    """By its name in the zoo if it has one, else with sizes as knobs."""
+    """The model of these sizes: by its name in the zoo if it has one, else with its sizes as
+    knobs."""
     try:
         named = find_named(family.name, wanted, given)
         if named is not None:

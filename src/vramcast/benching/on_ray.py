@@ -1,8 +1,8 @@
-"""Trials as tasks of a Ray cluster, a GPU each. Their results are sent back to the bench's folder.
+"""Trials as tasks of a Ray cluster, with a GPU each. Results are sent back to the bench's folder.
 
-A trial has a process of its own: a crash does not end Ray's worker. One whose node or worker is
-lost is trained elsewhere; where the bench's folder is not seen, it begins again. vramcast is sent
-along; torch, schedulefree and a model's own file must be there.
+Every trial has a process of its own, so a crash does not end Ray's worker. If a node or worker is
+lost, its trial is trained elsewhere; on nodes that do not share the bench's folder, it begins
+again. vramcast is sent to the nodes; torch, schedulefree and a model's own file must be there.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ from vramcast.records.measurement import Device
 from vramcast.records.store import write_atomically
 from vramcast.units import MiB
 
-# The result last: it is the sign that all is there.
+# The result comes last: it shows that everything is there.
 SENT_BACK = ("worker.log", "steps.jsonl", "tensorboard/*", "result.json")
 MAX_LOG_BYTES = 100_000
-# The nodes must see larger data where they are.
+# Larger data is not sent: the nodes must have it at the same path.
 MAX_SENT_BYTES = 256 * MiB
-# A lost trial is begun so many times; from its checkpoint where the nodes share the folder.
+# How often a lost trial is started; from its checkpoint, if the nodes share the folder.
 MAX_ATTEMPTS = 3
 # The trainer on a lost node, or of a killed driver, may take a while to end.
 RAY_LOCK_SECONDS = 60.0
@@ -51,12 +51,12 @@ def ray_cluster(address: str, device: Device, data_path: Path) -> Iterator[Machi
             num_returns="streaming",
         )
         gpu = _gpu(resources) if device == Device.CUDA else None
-        # A worker for each trial: Ray decides which of them runs when.
+        # One worker for each trial: Ray decides when each runs.
         yield Machine(gpu, lambda num: [RayWorker(ray, task, data) for _ in range(num)])
 
 
 def _gpu(resources: dict[str, float]) -> str | None:
-    """The GPU of all nodes, if they have the same and vramcast knows it."""
+    """The GPU of all nodes, if they have the same one and vramcast knows it."""
     prefix = "accelerator_type:"
     names = [name.removeprefix(prefix) for name in resources if name.startswith(prefix)]
     try:
@@ -85,10 +85,10 @@ class RayWorker(Worker):
             except errors.RayError as problem:
                 if self._is_stopped:
                     raise TaskFailed(FailureKind.STOPPED, "The trial was stopped.") from None
-                # It may have written its result before it was lost.
+                # The task may have written its result before it was lost.
                 if (folder / "result.json").exists():
                     return
-                # an exception of the task itself would only be raised again
+                # an exception in the task itself would only happen again
                 if attempt == MAX_ATTEMPTS or isinstance(problem, errors.RayTaskError):
                     times = f" {attempt} times" if attempt > 1 else ""
                     what = f"Ray has lost the task{times} ({type(problem).__name__}): {problem}"
@@ -113,11 +113,11 @@ class RayWorker(Worker):
 
 
 def _train(request: dict[str, Any], data: bytes | None) -> Iterator[dict[str, Any]]:
-    """On a node: progress, then the files, with what went wrong."""
+    """Runs on a node. Yields the progress, then the files with what went wrong."""
     with scratch_folder() as temporary:
         folder, data_path = Path(request["folder"]), Path(request["data_path"])
         trial = BenchTrial.from_dict(request["trial"])
-        # A node that shares the bench's folder finds the trial in it.
+        # If this node shares the bench's folder, the trial is in it.
         if not (folder / "trial.json").exists() or TrialFolder(folder).trial() != trial:
             folder = temporary / "trial"
             TrialFolder(folder).begin(trial)

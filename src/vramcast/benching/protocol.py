@@ -1,7 +1,8 @@
 """Protocols: the fixed conditions that every model of a comparison is trained under.
 
-Runs are comparable where their protocols have the same hash: of the values, not of the name, and of
-the version of what all have in common (records.bench.FORMAT; docs/commands/bench.md says what).
+Runs are comparable if their protocols have the same hash. It covers the values, not the name, and
+the version of what all protocols have in common (records.bench.FORMAT; docs/commands/bench.md lists
+it).
 """
 
 import json
@@ -20,7 +21,7 @@ from vramcast.records.store import read_toml
 from vramcast.text import did_you_mean
 
 VOCABULARY = 256
-LARGEST = "largest"  # how a file says batch_size=None
+LARGEST = "largest"  # in a file this means batch_size=None
 MAX_NAME_CHARACTERS = 80
 FIELDS = typing.get_type_hints(Protocol, include_extras=True)
 STANDARD_1 = Protocol(
@@ -39,7 +40,7 @@ STANDARD_1 = Protocol(
     respect_documents=False,
 )
 TIMEBOX_1 = replace(STANDARD_1, name="timebox-1", batch_size=None, steps=None, seconds=600.0)
-# A name without a version is the newest.
+# A name without a version means the newest.
 PROTOCOLS = {
     "standard": STANDARD_1,
     "standard-1": STANDARD_1,
@@ -49,7 +50,7 @@ PROTOCOLS = {
 
 
 def with_steps(protocol: Protocol, steps: int) -> Protocol:
-    """Another protocol, and its name says so."""
+    """The protocol with another number of steps. It is another protocol, and its name says so."""
     name = f"{protocol.name}/{steps}-steps"
     return checked(replace(protocol, name=name, steps=_field("steps", steps), seconds=None))
 
@@ -86,7 +87,7 @@ def find_protocol(text: str) -> Protocol:
 
 
 def read_protocol(path: Path) -> Protocol:
-    """Fields that the file leaves out are standard-1's."""
+    """The protocol in a file. Fields that the file leaves out are those of standard-1."""
     advice = 'Write lines such as name = "mine-1" and steps = 200.'
     values = read_toml(path, "The protocol", advice)
     try:

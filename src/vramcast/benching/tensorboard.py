@@ -12,15 +12,17 @@ from vramcast.units import GiB
 
 
 class Board(AbstractContextManager["Board"]):
-    """Written anew with the steps `done`: an interrupted run may have written more."""
+    """Written from the start with the steps in `done`, because an interrupted run may have written
+    more."""
 
     def __init__(self, folder: Path, tokens_per_step: int, done: Steps) -> None:
-        require_package("tensorboard", "--tensorboard")  # on the node of a cluster
+        # checked again, because this may be a node of a cluster
+        require_package("tensorboard", "--tensorboard")
         from torch.utils.tensorboard import SummaryWriter
 
         shutil.rmtree(folder, ignore_errors=True)
         self._tokens_per_step = tokens_per_step
-        # A step's wall time is the time trained until then: pauses do not show.
+        # A step's wall time is the training time so far, so that pauses do not show.
         self._started = time.time() - done.seconds
         self._writer = SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
         self.add(Steps(), done)

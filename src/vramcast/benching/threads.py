@@ -40,7 +40,7 @@ class Batches(AbstractContextManager["Batches"]):
         started = time.perf_counter()
         batch = self._ready.popleft().result()
         self.wait_seconds += time.perf_counter() - started
-        # Bytes are an eighth of the tokens to copy, and a copy from pinned memory blocks nothing.
+        # Bytes take an eighth of the room of tokens, and a copy from pinned memory does not block.
         return batch.to(self._device, non_blocking=True).long()
 
     def _made(self, step: int) -> Tensor:
@@ -49,7 +49,8 @@ class Batches(AbstractContextManager["Batches"]):
 
 
 class Checkpoints(AbstractContextManager["Checkpoints"]):
-    """One file, always whole. Training waits only for the copy to host memory."""
+    """Writes one file, which is always complete. Training waits only for the copy to host
+    memory."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._thread = path, ThreadPoolExecutor(1)
@@ -59,7 +60,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         self._thread.shutdown()
 
     def save(self, training: Training, step: int, resumed_at_steps: list[int]) -> None:
-        """Raises what went wrong with the one before."""
+        """Saves a checkpoint. Raises what went wrong with the last one."""
         if self._written is not None:
             self._written.result()
         state = {"step": step, "resumed_at_steps": resumed_at_steps, **training.state()}
@@ -85,7 +86,7 @@ def _write(path: Path, state: State) -> None:
 
 
 def load_checkpoint(path: Path) -> State | None:
-    """None where there is none, or where it is damaged."""
+    """The checkpoint's state. None if there is none, or if it is damaged."""
     try:
         with open_regular(path) as file:
             state: State = torch.load(file, map_location="cpu", weights_only=True)
@@ -96,7 +97,7 @@ def load_checkpoint(path: Path) -> State | None:
 
 @contextmanager
 def of_this_model(path: Path) -> Iterator[None]:
-    """While a checkpoint is taken over: one that does not fit is named."""
+    """While a checkpoint is loaded in this block: reports one that does not fit the model."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, AttributeError, KeyError) as problem:

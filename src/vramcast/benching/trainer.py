@@ -1,8 +1,8 @@
 """One trial: a model trained under a protocol, step by step.
 
-Losses are fetched from the GPU some steps at a time: no step waits for it. A checkpoint holds all
-that a step depends on besides its batch: an interrupted run goes on to the same losses, as far as
-the GPU's kernels give the same result twice.
+Losses are fetched from the GPU for several steps at a time, so that no step waits for it. A
+checkpoint holds everything that a step depends on besides its batch: an interrupted run goes on
+with the same losses, as far as the GPU's kernels are deterministic.
 """
 
 import math
@@ -41,14 +41,14 @@ from vramcast.units import format_bytes, format_seconds
 
 # Losses are fetched when a block of steps has taken this long or has so many steps.
 BLOCK_SECONDS, MAX_BLOCK_STEPS = 1.0, 100
-# A GPU works on one block while this process writes down the block before.
+# A GPU works on one block while this process records the block before.
 BLOCKS_BEHIND = {Device.CUDA: 1, Device.CPU: 0}
 MEMORY_KINDS = {Device.CUDA: "GPU, allocated", Device.CPU: "process, resident"}
 Mark = tuple[Any, int]
 
 
 def mark(device: torch.device) -> Mark:
-    """The time, and the peak memory since the last mark. Nothing waits for the GPU."""
+    """The time, and the peak memory since the last mark. It does not wait for the GPU."""
     if device.type == "cpu":
         return time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -97,16 +97,16 @@ class Trainer:
     tensorboard: bool = False
 
     def __post_init__(self) -> None:
-        """As an interrupted run left it."""
+        """Restores the state that an interrupted run has left."""
         self.training, self.done, self._resumed = Training(self.trial), Steps(), list[int]()
-        self._blocks: deque[Block] = deque()  # started and not yet finished
+        self._blocks: deque[Block] = deque()  # blocks that were started and are not finished
         end_if_forked()
         checkpoint = self.folder.checkpoint
         state = load_checkpoint(checkpoint)
         if state is not None:
             with of_this_model(checkpoint):
                 found = self.folder.steps(most=state["step"])
-                # A checkpoint is of no use without the losses of the steps before it.
+                # A checkpoint is useless without the losses of the steps before it.
                 if len(found) == state["step"]:
                     self.training.restore(state)
                     self.done, self._resumed = found, [*state["resumed_at_steps"], len(found)]
@@ -148,7 +148,7 @@ class Trainer:
         return Board(self.folder.board, self.trial.tokens_per_step, self.done)
 
     def _block(self, batches: Batches) -> Block:
-        """Steps until it is time to look at them."""
+        """Starts steps until it is time to look at them."""
         steps_before, seconds_before = self._reached()
         began, waited = time.perf_counter(), batches.wait_seconds
         losses, marks, is_full = list[Tensor](), [mark(self.training.device)], False
@@ -164,7 +164,7 @@ class Trainer:
         return Block(losses, marks, began, batches.wait_seconds - waited)
 
     def _reached(self) -> tuple[int, float]:
-        """Steps and seconds so far; those of unfinished steps by this process's clock."""
+        """Steps and seconds so far. The seconds of unfinished steps are by this process's clock."""
         running = time.perf_counter() - self._blocks[0].began if self._blocks else 0.0
         return len(self.done) + sum(map(len, self._blocks)), self.done.seconds + running
 

@@ -24,7 +24,7 @@ State = dict[str, Any]
 
 
 class Training:
-    """All that a step depends on besides its batch."""
+    """Everything that a step depends on besides its batch."""
 
     def __init__(self, trial: BenchTrial) -> None:
         self._protocol = protocol = trial.protocol
@@ -51,7 +51,8 @@ class Training:
         return loss.detach()
 
     def state(self) -> State:
-        """For a checkpoint: torch.load only reads tensors, numbers, text and lists of them."""
+        """The state for a checkpoint. torch.load reads only tensors, numbers, text and lists of
+        them."""
         name, key, *rest = cast(Any, np.random.get_state(legacy=True))
         return {
             "model": self.model.state_dict(),
@@ -73,7 +74,7 @@ class Training:
 
 
 def build_model(name: str, knobs: Mapping[str, str]) -> nn.Module:
-    """On torch's default device; knobs are text."""
+    """The model, on torch's default device. Knobs are text."""
     given: dict[str, Any] = {key: Text(value) for key, value in knobs.items()}
     if name in BY_NAME:
         function = importlib.import_module(f"vramcast_zoo.{BY_NAME[name].family}").make_model
@@ -124,7 +125,7 @@ def make_optimizer(protocol: Protocol, parameters: list[nn.Parameter]) -> torch.
 
 
 def build(*, trial: str, batch_size: int = 1) -> Callable[[], Tensor]:
-    """The step as a workload, for predictions. `trial` is JSON because knobs are plain values."""
+    """The step as a workload, for predictions. `trial` is JSON, because knobs are plain values."""
     asked = replace(BenchTrial.from_json(trial), device=Device.CUDA, batch_size=batch_size)
     training = Training(asked)
     shape = (batch_size, asked.protocol.seq_len + 1)

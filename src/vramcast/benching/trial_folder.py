@@ -1,4 +1,4 @@
-"""The folder of one trial. Its files are always whole, so that an interrupted run can go on."""
+"""The folder of one trial. Its files are always complete, so that an interrupted run can go on."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ from vramcast.records.bench import BenchTrial, TrainedRun
 
 @dataclass
 class Steps:
-    """One value a step in every list; a loss that was not finite is None."""
+    """Every list has one value for each step; a loss that was not finite is None."""
 
     losses: list[Number | None] = field(default_factory=list)
     step_seconds: list[Seconds] = field(default_factory=list)
@@ -46,11 +46,11 @@ class TrialFolder:
         self._result = path / "result.json"
 
     def lock(self, wait_seconds: float = store.LOCK_SECONDS) -> AbstractContextManager[None]:
-        """Of the folder itself, because --force removes files."""
+        """A lock on the folder itself, because --force removes its files."""
         return store.locked_folder(self.path, wait_seconds)
 
     def check(self, trial: BenchTrial, *, force: bool) -> None:
-        """Refuses a folder of another trial; with `force` it is emptied."""
+        """Refuses a folder of another trial. With `force` the folder is emptied."""
         if force:
             with store.usable(self.path), self.lock():
                 self._remove_files()
@@ -60,14 +60,15 @@ class TrialFolder:
         store.check_same(self.path, f"trial of {there.model}", there.to_dict(), trial.to_dict())
 
     def _remove_files(self) -> None:
-        # The result first and the trial last: a folder that is half removed must not look whole.
+        # The result first and the trial last, so that a folder that is half removed does not look
+        # complete.
         results = self._result, self.log, self.checkpoint, self.new_checkpoint, self._steps
         for path in (*results, self._trial):
             path.unlink(missing_ok=True)
         shutil.rmtree(self.board, ignore_errors=True)
 
     def begin(self, trial: BenchTrial, wait_seconds: float = store.LOCK_SECONDS) -> None:
-        """What an interrupted run has left stays, but for a result."""
+        """Prepares the folder. What an interrupted run has left stays, except a result."""
         with store.usable(self.path), self.lock(wait_seconds):
             self._result.unlink(missing_ok=True)
             self.new_checkpoint.unlink(missing_ok=True)
@@ -75,7 +76,7 @@ class TrialFolder:
                 store.write_json(self._trial, trial.to_dict())
 
     def forget(self) -> None:
-        """A trial that was asked for wrongly, unless it has steps."""
+        """Removes a trial that was requested wrongly, unless it has steps."""
         with contextlib.suppress(OSError, UsageError), self.lock():
             if not len(self.steps()):
                 self._remove_files()
@@ -93,7 +94,8 @@ class TrialFolder:
             self.remove_checkpoints()
 
     def remove_checkpoints(self) -> None:
-        """Of a run that has ended; it may have been killed before it removed them."""
+        """Removes the checkpoints of a run that has ended: it may have been killed before it did
+        so."""
         for path in (self.checkpoint, self.new_checkpoint):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
@@ -102,12 +104,12 @@ class TrialFolder:
         store.append_line(self._steps, {"first_step": first_step, **vars(steps)})
 
     def keep_steps(self, steps: Steps) -> None:
-        """Only these: steps after a checkpoint are done again."""
+        """Keeps only these steps: those after a checkpoint are done again."""
         line = json.dumps({"first_step": 0, **vars(steps)}) + "\n"
         store.write_atomically(self._steps, line if len(steps) else "")
 
     def steps(self, most: int | None = None) -> Steps:
-        """What a continued run did again is taken once."""
+        """The steps done. Those that a continued run did again count once."""
         found = Steps()
         for line in store.read_lines(self._steps):
             first = line.get("first_step")
@@ -125,7 +127,7 @@ class TrialFolder:
 
 
 def find_runs(path: Path) -> list[TrainedRun]:
-    """Of a bench's folder, or of a trial's."""
+    """The runs of a bench's folder, or of a trial's."""
     runs = []
     for trial in (*path.glob("trial.json"), *sorted(path.glob("*/trial.json"))):
         run = TrialFolder(trial.parent).result()

@@ -30,7 +30,8 @@ from vramcast.records.store import locked_folder
 
 # compiling a large model takes minutes
 MAX_SILENT_SECONDS = 1800.0
-# torch's first optimizer imports torch._dynamo: seconds, better once than in every trial
+# torch's first optimizer imports torch._dynamo, which takes seconds: better once than in every
+# trial
 IMPORTED_ONCE = ("torch", "vramcast.benching.trainer", "torch._dynamo")
 
 
@@ -38,7 +39,7 @@ class Worker(AbstractContextManager["Worker"], ABC):
     """Trains trials one after another, each in a process of its own."""
 
     def __exit__(self, *_: object) -> None:
-        """Leaves nothing running."""
+        """Ends everything that runs."""
 
     @abstractmethod
     def train(self, request: dict[str, Any]) -> Generator[Any, None, None]:
@@ -46,17 +47,19 @@ class Worker(AbstractContextManager["Worker"], ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """From another thread: whoever waits for progress gets a TaskFailed that says STOPPED."""
+        """Called from another thread: whoever waits for progress gets a TaskFailed of kind
+        STOPPED."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    gpu: str | None  # its name in vramcast's list; None where it is not in it
-    workers: Callable[[int], list[Worker]]  # for so many trials
+    gpu: str | None  # its name in vramcast's list; None if it is not listed
+    workers: Callable[[int], list[Worker]]  # makes the workers for so many trials
 
 
 class Silence:
-    """How long a trial has told nothing: a GPU that hangs must not hold up the others for ever."""
+    """How long a trial has reported nothing: a GPU that hangs must not hold up the others for
+    ever."""
 
     def __init__(self) -> None:
         self._since, self._longest_seconds = time.monotonic(), 0.0
@@ -115,7 +118,8 @@ def this_machine(device: Device) -> Machine:
 
 
 def gpus_here() -> list[str | None]:
-    """Those of CUDA_VISIBLE_DEVICES, or all like the first; [None] where there is only one."""
+    """The GPUs of CUDA_VISIBLE_DEVICES, or all that are like the first; [None] if there is only
+    one."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     visible = [name.strip() for name in shown if name.strip()]
     if not visible:
@@ -133,11 +137,12 @@ def run_trials(
     force: bool,
     progress: Report,
 ) -> list[TrainedRun]:
-    """What ended earlier is not trained again. `options` go to `train_trial` for every trial."""
-    # two at a time would train the same trials, or remove each other's files
+    """Trains the trials. Those that ended earlier are not trained again. `options` go to
+    `train_trial` for every trial."""
+    # two benches at a time would train the same trials, or remove each other's files
     with locked_folder(out):
         folders = [TrialFolder(out / folder_name(trial)) for trial in trials]
-        # All of them first: a refusal must come before hours of training.
+        # All are checked first: an error must come before hours of training.
         for trial, folder in zip(trials, folders, strict=True):
             folder.check(trial, force=force)
         runs = [folder.result() for folder in folders]
@@ -162,7 +167,7 @@ def run_trials(
 
 
 def folder_name(trial: BenchTrial) -> str:
-    """Readable, and never the same for two trials of one bench."""
+    """A readable name that is different for any two trials of a bench."""
     readable = re.sub(r"[^A-Za-z0-9.=]+", "-", trial.label).strip("-.")[-60:]
     distinct = hashlib.sha256(trial.label.encode(errors="surrogateescape")).hexdigest()[:6]
     return f"{readable}-{distinct}-seed{trial.seed}"
@@ -193,7 +198,7 @@ def finished_run(
 
 
 def run_everywhere(jobs: Sequence[Callable[[Worker], None]], workers: Sequence[Worker]) -> None:
-    """Every job on one of the workers; what one raises stops all of them."""
+    """Runs every job on one of the workers. If one fails, all are stopped."""
     free: SimpleQueue[Worker] = SimpleQueue()
     has_failed = threading.Event()
 
@@ -203,7 +208,7 @@ def run_everywhere(jobs: Sequence[Callable[[Worker], None]], workers: Sequence[W
             if not has_failed.is_set():
                 job(worker)
         except BaseException:
-            # a thread takes its next job before the others hear of this
+            # a thread may take its next job before the others learn of the failure
             has_failed.set()
             raise
         finally:

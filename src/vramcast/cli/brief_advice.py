@@ -1,4 +1,4 @@
-"""What predict and max-batch show below a no: some changes that make it fit."""
+"""What predict and max-batch show after "does not fit": some changes that make it fit."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from vramcast.cli.progress import progress_display
 from vramcast.cli.sharing import shared_answer
 from vramcast.errors import VramcastError
 
-# A workload that takes longer to simulate is simulated again only when it is asked for.
+# If the simulation took longer, it is not repeated unasked.
 MOST_SECONDS = 20.0
 
 
@@ -20,7 +20,8 @@ def show_brief_advice(
     seconds: float,
     where: Mapping[str, Any],
 ) -> None:
-    """`asked` is the answer, which took `seconds`. `where` are gpu, memory, ..."""
+    """Shows some changes. `asked` is the answer, which took `seconds`; `where` has gpu, memory and
+    so on."""
     base = asked if isinstance(asked, vramcast.Prediction) else None
     command = "vramcast advise, with the same arguments, says what would make it fit."
     if seconds > MOST_SECONDS:
@@ -32,7 +33,7 @@ def show_brief_advice(
                 workload, brief=True, base=base, progress=progress, knobs=knobs, **where
             )
     except VramcastError:
-        # The answer is there; why it cannot be changed is for who asks for it.
+        # The answer was given; why there is no advice is only shown to those who ask for it.
         say(command)
         return
     answer = shared_answer()

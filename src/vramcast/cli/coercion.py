@@ -1,7 +1,7 @@
 """Options that are text, or have their default, are read without pydantic.
 
-typer from 0.29 on imports pydantic to read any option, which takes as long as all the rest of a
-command's start. Here only text that must become something else goes that way.
+From 0.29 on, typer imports pydantic to read any option, which takes as long as the rest of a
+command's start. Here pydantic is used only for text that must be converted.
 """
 
 import contextlib
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def read_plain_values_without_pydantic() -> None:
-    """Does nothing to versions of typer that work in another way."""
+    """Patches typer. Versions of typer that work in another way are left alone."""
     with contextlib.suppress(ImportError, AttributeError):
         from typer import _coercion, core
 

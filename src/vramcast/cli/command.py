@@ -49,7 +49,7 @@ app = typer.Typer(
 )
 STARTS_A_PROGRAM = re.compile(r"(^|[ /])(python[\d.]*|torchrun|accelerate|deepspeed) .*\.py\b")
 GIVE_LINE = "Give options, --, and your program's line: --gpu h200 -- python train.py"
-# What came after `--`.
+# The words after `--`.
 _line: ContextVar[list[str] | None] = ContextVar("line", default=None)
 Run = TypeVar("Run", bound=Callable[..., int])
 
@@ -72,7 +72,7 @@ def root(
 
 
 class ExitCode(IntEnum):
-    """Wrong usage has its code in errors.py."""
+    """The exit codes of commands. That of wrong usage is in errors.py."""
 
     DONE = 0
     FAILED = 1
@@ -90,8 +90,8 @@ def command(
 ) -> Callable[[Run], Run]:
     """Declares a command whose function returns the exit code.
 
-    `question` is its line in the list of commands; `examples`, one a line, and `then` end its
-    --help. One that `is_shared` has --format, --report and --open.
+    `question` is its line in the list of commands. `examples`, one a line, and `then` end its
+    --help. A command that `is_shared` has the options --format, --report and --open.
     """
     lines = examples.strip().splitlines()
     shown = "\n".join(f"  {line.strip()}" for line in lines)
@@ -117,7 +117,8 @@ def command(
 
 
 class CommandWithLine(TyperCommand):
-    """What comes after `--` is the line of a program, with options of its own."""
+    """A command for which the words after `--` are the line of a program, with options of its
+    own."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         position = args.index("--") if "--" in args else len(args)
@@ -126,7 +127,7 @@ class CommandWithLine(TyperCommand):
             self._check_takes_line()
         elif STARTS_A_PROGRAM.search(" ".join(args)):
             raise UsageError("A program's line comes after --.", GIVE_LINE)
-        # a line alone is not a command without arguments, which shows its help
+        # without arguments a command shows its help, but not if there is a line
         is_help = self.no_args_is_help
         self.no_args_is_help = is_help and "--" not in args
         try:
@@ -144,7 +145,7 @@ class CommandWithLine(TyperCommand):
         return rest
 
     def _check_takes_line(self) -> None:
-        """Those do whose workload may be left out."""
+        """Checks that the command takes a launch line: those do whose workload may be left out."""
         if any(one.name in ("workload", "a") and not one.required for one in self.params):
             return
         raise UsageError(
@@ -157,7 +158,7 @@ class CommandWithLine(TyperCommand):
 def workload_and_knobs(
     workload: str | None, knobs: list[str] | None
 ) -> tuple[str | list[str], dict[str, str]]:
-    """The workload that a command was given: a name, or after `--` a launch line."""
+    """The workload of a command, which is a name, or a launch line after `--`; and its knobs."""
     from vramcast.workload import parse_reference
 
     line = _line.get()
@@ -166,7 +167,7 @@ def workload_and_knobs(
         if workload is None:
             raise UsageError("No workload was given.", f"{GIVE_LINE}, or train.py:build.")
         if lacks_file(workload):
-            # says so, before what predicts and measures is imported
+            # raises the error before the slow imports
             parse_reference(workload)
         return workload, assignments(knobs)
     for word in words:
@@ -189,7 +190,7 @@ def assignments(words: list[str] | None) -> dict[str, str]:
 
 
 def folder_for(kind: str, workload: str | list[str], out: str | None) -> Path:
-    """Of a launch line, the folder has the name of the program."""
+    """The folder of a run. For a launch line, it is named after the program."""
     if out == "":
         raise UsageError(
             "--out is '', which names no folder.",
@@ -206,7 +207,7 @@ def folder_for(kind: str, workload: str | list[str], out: str | None) -> Path:
 
 @contextlib.contextmanager
 def resumable(folder: Path) -> Iterator[None]:
-    """Says after Ctrl-C how to go on."""
+    """After Ctrl-C, tells the user how to go on."""
     try:
         yield
     except KeyboardInterrupt:
@@ -216,7 +217,8 @@ def resumable(folder: Path) -> Iterator[None]:
 
 
 def and_prepare_to_show(report: Report, as_json: bool) -> Report:
-    """Once work has begun, imports what shows its result: this process only waits meanwhile."""
+    """Once work has begun, imports what is needed to show the result: this process only waits
+    meanwhile."""
     thread = threading.Thread(target=_import_reporting, daemon=True)
 
     def report_and_prepare(progress: Progress) -> None:
@@ -228,13 +230,14 @@ def and_prepare_to_show(report: Report, as_json: bool) -> Report:
 
 
 def _import_reporting() -> None:
-    with contextlib.suppress(ImportError):  # it is reported when it is imported again
+    with contextlib.suppress(ImportError):  # the error is raised when it is imported again
         importlib.import_module("vramcast.reporting.showing")
         importlib.import_module("vramcast.reporting.prediction")
 
 
 def show(record: Any, as_json: bool = False, **more: str) -> None:
-    """A record, or sections, on stdout: one JSON object, which has `more` too, or for people."""
+    """Prints a record, or sections, to stdout: as one JSON object, with `more` added, or for
+    people."""
     answer = shared_answer()
     if answer is not None:
         from vramcast.reporting.showing import sections_of

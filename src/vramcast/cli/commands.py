@@ -9,5 +9,5 @@ __all__ = ["COMMANDS", "app"]
 
 for command in COMMANDS:
     import_module(f"vramcast.cli.{command}")
-# Whoever imported a command's file before this one has changed the order.
+# The order is different if a command's file was imported before this one.
 app.registered_commands.sort(key=lambda one: COMMANDS.index(str(one.name).replace("-", "_")))

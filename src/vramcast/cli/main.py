@@ -16,7 +16,7 @@ from vramcast.errors import UsageError, VramcastError
 from vramcast.processes import lifetime
 from vramcast.text import printable
 
-# In the order of --help. A command's file imports what it needs when it runs.
+# In the order of --help. A command's file does its slow imports when the command runs.
 COMMANDS = (
     "predict",
     "max_batch",
@@ -40,9 +40,9 @@ COMMANDS = (
 SIMULATING = ("predict", "max-batch", "plan", "advise")
 DONE, FAILED = 0, 1
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
-# EBADF: stdout is closed.
+# EBADF means that stdout is closed.
 CANNOT_BE_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-# What a user gave may be in a message, whatever its length.
+# A message may contain the user's input, which may be very long.
 MAX_MESSAGE_CHARACTERS = 10_000
 WRONG_NAMES = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EACCES, errno.EROFS)
 
@@ -58,9 +58,9 @@ def main() -> None:
 
 @contextlib.contextmanager
 def _sigterm_interrupts() -> Iterator[list[int]]:
-    """Like Ctrl-C: what was measured is kept, what was started is ended.
+    """SIGTERM acts like Ctrl-C: measurements are kept, and started processes are ended.
 
-    Gives a list that has the signal in it once it has come.
+    Yields a list, which contains the signal once it has come.
     """
     received: list[int] = []
 
@@ -68,7 +68,7 @@ def _sigterm_interrupts() -> Iterator[list[int]]:
         received.append(number)
         raise KeyboardInterrupt
 
-    # Only the main thread of a program may say what a signal does.
+    # Only the main thread may set signal handlers.
     if threading.current_thread() is not threading.main_thread():
         yield received
         return
@@ -124,23 +124,24 @@ def _run(received: list[int]) -> None:
 
 
 def _run_command(words: list[str]) -> None:
-    # only now: these imports take a tenth of a second
+    # imported only now, because this takes a tenth of a second
     from vramcast.cli.command import app
 
     name = words[0].replace("-", "_") if words else ""
-    # the other commands are needed for the list of all only
+    # the other commands are needed only for the list of all
     import_module(f"vramcast.cli.{name if name in COMMANDS else 'commands'}")
     if words[:1] == ["--help"]:
-        # their options are not part of the list, and take long to make
+        # options are not part of the list, and take long to make
         for command in app.registered_commands:
             command.callback = lambda: None
-    app(prog_name="vramcast")  # also as python -m vramcast: completion goes by the name
+    # the same name for python -m vramcast, because completion depends on it
+    app(prog_name="vramcast")
 
 
 def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object]:
     if words[:1] and words[0] in SIMULATING and "--help" not in words and words[1:]:
         if lacks_file(words[1]):
-            # the error needs no torch
+            # the error can be shown without torch
             return contextlib.nullcontext()
         from vramcast.simulate.runner import early_server
 
@@ -149,14 +150,14 @@ def _simulated_gpu(words: list[str]) -> contextlib.AbstractContextManager[object
 
 
 def _prepare_output() -> None:
-    """Streams that can be written to, whatever their encoding."""
-    # None: the descriptor is closed. Writing to stdout then fails, as on a full disk.
+    """Makes stdout and stderr writable, whatever their encoding."""
+    # None means that the descriptor is closed. Writing to stdout must then fail, as on a full disk.
     if sys.stdout is None:
         sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        # Tests put other streams in their place.
+        # Tests use other streams.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
@@ -168,6 +169,6 @@ def _print_error(error: VramcastError) -> None:
 
 
 def _exit_at_once(exit_code: int) -> None:
-    """Without another attempt to write what could not be written."""
+    """Exits without another attempt to write the output that could not be written."""
     sys.stderr.flush()
     os._exit(exit_code)

@@ -1,4 +1,4 @@
-"""Whether a command names a file that is not there: that is said without importing much."""
+"""Whether a command names a file that does not exist, checked without slow imports."""
 
 import os
 

@@ -15,18 +15,19 @@ from vramcast.text import printable
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
 
-# What takes less time shows no bar.
+# Shorter tasks show no bar.
 PATIENCE_SECONDS = 2.0
 
 
 def say(text: str) -> None:
-    """On stderr, for people. Names of files and options are shown without control characters."""
+    """Prints a text for people to stderr. Names of files and options are shown without control
+    characters."""
     print(printable(text), file=sys.stderr)
 
 
 @contextlib.contextmanager
 def progress_display() -> Iterator[Report]:
-    """Bars on a terminal; where it is none, only the lines that stay."""
+    """Shows bars on a terminal. Elsewhere it prints only the lines that stay."""
     if not sys.stderr.isatty():
         yield _print_line
         return
@@ -44,7 +45,7 @@ def progress_display() -> Iterator[Report]:
 
     class TimeLeft(TimeRemainingColumn):
         def render(self, task: Task) -> Text:
-            """Once something is done of a total that is known."""
+            """The time left, once a part of a known total is done."""
             if task.time_remaining is None or task.finished:
                 return Text("")
             return Text.assemble(super().render(task), " left")
@@ -77,7 +78,7 @@ def _print_line(progress: Progress) -> None:
 
 
 def _show(bars: Bars, progress: Progress) -> None:
-    """A bar for each name. One without a total goes when something else is reported."""
+    """A bar for each name. A bar without a total disappears when something else is reported."""
     if progress.line:
         bars.console.print(printable(progress.line), markup=False, highlight=False)
     tasks = {task.description: task.id for task in bars.tasks}

@@ -62,7 +62,7 @@ def report(
     if target is not None:
         wrote(target, show)
         megabytes = len(page.text) / 1e6
-        if megabytes > 3:  # it opens slowly
+        if megabytes > 3:  # such a page opens slowly
             say(f"It has {megabytes:.1f} MB: fewer runs make a lighter one.")
     elif page.format == "terminal":
         from rich.console import Console
@@ -76,7 +76,8 @@ def report(
 
 
 def _target(runs: list[str], form: str | None, out: str | None) -> Path | None:
-    """None is stdout. A page goes into the run's folder, or here, unless --out says where."""
+    """The file to write; None means stdout. Without --out, a page goes into the run's folder or the
+    current one."""
     if out == "":
         raise UsageError("-o is '', which names no file.", f"For example -o {PAGE}; - is stdout.")
     if out == "-" or out is None and form not in (None, "html"):

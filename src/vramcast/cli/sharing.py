@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("terminal", "md", "json")
 PAGE = "report.html"
-# Of every command that shares its answer; the name of the parameter, its option, its default.
+# The options of every command that shares its answer: the parameter's name, its option, its
+# default.
 OPTIONS: tuple[tuple[str, Any, Any], ...] = (
     (
         "form",
@@ -47,7 +48,7 @@ OPTIONS: tuple[tuple[str, Any, Any], ...] = (
 
 @dataclass
 class Answer:
-    """What a command has shown so far, where it is shared too."""
+    """What a command has shown so far, if the answer is shared."""
 
     is_markdown: bool
     page: Path | None
@@ -58,7 +59,7 @@ _answer: ContextVar[Answer | None] = ContextVar("answer", default=None)
 
 
 def shared_answer() -> Answer | None:
-    """Of the command that runs; None where only the terminal, or JSON, was asked for."""
+    """The answer of the running command. None if only the terminal, or JSON, was asked for."""
     return _answer.get()
 
 
@@ -72,7 +73,7 @@ def with_sharing(run: Callable[..., int]) -> Callable[..., int]:
         try:
             code = run(*arguments, **options)
         except BaseException as problem:
-            # What was found is wanted all the same, unless whoever reads stdout has read enough.
+            # Results so far are still wanted, unless the reader of stdout has closed it.
             _finish(answer, is_opened, prints=isinstance(problem, VramcastError))
             raise
         finally:
@@ -92,7 +93,7 @@ def with_sharing(run: Callable[..., int]) -> Callable[..., int]:
 
 
 def _check_form(form: str | None, as_json: bool) -> bool:
-    """Whether the answer is JSON."""
+    """Checks the format, and says whether the answer is JSON."""
     if form not in (None, *FORMATS):
         raise UsageError(f"--format {form!r} is not known.", f"Formats: {', '.join(FORMATS)}.")
     if as_json and form not in (None, "json"):
@@ -101,7 +102,7 @@ def _check_form(form: str | None, as_json: bool) -> bool:
 
 
 def _target(page: str | None, is_opened: bool) -> Path | None:
-    """Checked before anything is predicted."""
+    """The file for the page, checked before anything is predicted. None if no page is wanted."""
     if page is None and not is_opened:
         return None
     if page == "":
@@ -128,7 +129,7 @@ def _finish(answer: Answer, is_opened: bool, *, prints: bool = True) -> None:
 
 
 def wrote(page: Path, is_opened: bool) -> None:
-    """Says where a page is, and opens it."""
+    """Says where a page was written, and opens it."""
     say(f"Wrote {page}.")
     if is_opened:
         import webbrowser

@@ -1,4 +1,4 @@
-"""What `vramcast zoo` lists: models of the zoo and those known by name; or the knobs of one."""
+"""What `vramcast zoo` shows: models of the zoo and others known by name, or the knobs of one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 
 def show_models(name: str | None, as_json: bool) -> None:
-    """All models; those whose names have a word; or the knobs of the one that is named."""
+    """Shows all models, those whose names contain a word, or the knobs of the model named."""
     from vramcast_zoo.catalogue import BY_NAME, ENTRIES
     from vramcast_zoo.known.catalogue import split
     from vramcast_zoo.sizing import FAMILIES
@@ -98,7 +98,7 @@ def _of_hub() -> list[dict[str, Any]]:
 
 
 def _of_package(source: str) -> list[dict[str, Any]]:
-    """The names that an installed package knows, asked in another process."""
+    """The names that an installed package knows, found in another process."""
     from vramcast.processes.ask import ask
 
     names = ask("vramcast_zoo.known.listing:answer", {"source": source}, timeout_seconds=120.0)
@@ -161,7 +161,7 @@ def show_knobs(name: str, as_json: bool) -> None:
 
 
 def show_knobs_of_line(words: list[str], as_json: bool) -> None:
-    """Those of a launch line are its names in braces."""
+    """Shows the knobs of a launch line, which are its names in braces."""
     from vramcast.workload.launch_line import launch_line
 
     line = launch_line(words)

@@ -1,6 +1,6 @@
 """Connects to a Ray cluster, for commands that have --ray ADDRESS.
 
-vramcast is sent along. torch, and a workload's own file, must be on the nodes.
+vramcast is sent to the nodes. torch, and a workload's own file, must be there.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from vramcast.hardware.environment import VARIABLES, require_package, variables
 
 CONNECT_SECONDS = 10.0
 ADVICE = "Give the address that `ray start --head` printed, or auto on a machine of the cluster."
-# Each node has its own.
+# Variables of which each node has its own.
 OF_THE_NODE = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS")
 
 
@@ -51,7 +51,7 @@ def _connect(ray: Any, address: str) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    # what Ray raises here depends on what is wrong
+    # the type of Ray's error depends on what is wrong
     except (OSError, RuntimeError, ValueError) as problem:
         why = str(problem).strip().partition("\n")[0]
         raise EnvironmentProblem(
@@ -60,7 +60,7 @@ def _connect(ray: Any, address: str) -> None:
 
 
 def _check_address(address: str) -> None:
-    """Ray itself tries for minutes before it gives up."""
+    """Checks the address, because Ray itself would try for minutes before it gives up."""
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal():
         raise UsageError(

@@ -16,7 +16,7 @@ from vramcast.records.base import Record
 from vramcast.records.machine import Machine
 from vramcast.units import GiB, format_bytes
 
-BUSY_BYTES = GiB  # in use by others before a run: more than a desktop takes
+BUSY_BYTES = GiB  # used by others before a run; this is more than a desktop takes
 FEATURES = {"TF32 and bfloat16": (8, 0), "FP8": (8, 9)}
 PACKAGES = ("bitsandbytes", "torchao")
 
@@ -114,7 +114,8 @@ def _capability(machine: Machine) -> Iterator[Check]:
 
 
 def _runs_on(capability: tuple[int, int], architecture: str) -> bool:
-    """Kernels of the same major version run, and compute_ ones are compiled for newer GPUs."""
+    """Whether kernels built for this architecture run on a GPU: those of the same major version do,
+    and compute_ ones are compiled for newer GPUs."""
     name = re.match(r"(sm|compute)_(\d+)(\d)", architecture)
     if name is None:
         return False

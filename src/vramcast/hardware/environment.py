@@ -1,4 +1,4 @@
-"""Where something was measured: driver, versions, settings, commit. Starts no CUDA."""
+"""The environment of a measurement: driver, versions, settings, commit. Starts no CUDA."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ ALLOCATOR_VARIABLES = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
 )
-# What changes a measurement; no other variable is written down.
+# Variables that change a measurement; no others are recorded.
 VARIABLES = (
     "CUBLASLT_WORKSPACE_SIZE",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -73,7 +73,7 @@ def require_package(name: str, user: str, otherwise: str = "") -> None:
 
 
 def git_state(folder: Path) -> dict[str, Any]:
-    """Commit and whether files differ from it; where there is no repository, the error."""
+    """The commit, and whether files differ from it; or the error, if there is no repository."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
@@ -89,7 +89,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def command_line() -> str:
-    """The command, or the Python program that called vramcast, as it can be pasted again."""
+    """The command, or the Python program that called vramcast, in a form that can be pasted."""
     program = Path(sys.argv[0]).name
     start = ["vramcast"] if program in ("vramcast", "__main__.py") else ["python", program]
     return shlex.join([*filter(None, start), *sys.argv[1:]])

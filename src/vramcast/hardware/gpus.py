@@ -1,4 +1,4 @@
-"""The GPUs vramcast knows by name, with the numbers a forecast needs: read from gpus.toml."""
+"""The GPUs that vramcast knows by name, with the numbers that a forecast needs, from gpus.toml."""
 
 import difflib
 import re
@@ -30,7 +30,7 @@ class Gpu:
     architecture: str
     capability: tuple[int, int]
     total_bytes: PositiveInt
-    total_is_nominal: bool = False  # worked out from the label, not read from a machine
+    total_is_nominal: bool = False  # computed from the label, not read on a machine
     num_multiprocessors: PositiveInt
     max_threads_per_multiprocessor: PositiveInt
     bandwidth_bytes_per_second: Positive
@@ -38,22 +38,22 @@ class Gpu:
     # dense; None where the hardware has no such rate
     flops_per_second: dict[str, Positive | None] = field(hash=False)
     context_bytes: PositiveInt
-    # to all others of its machine together, in one direction; None: they talk over PCIe
+    # to all others in its machine together, in one direction; None: they communicate over PCIe
     nvlink_bytes_per_second: Positive | None = None
-    power_watts: Positive | None = None  # what it may take; None: not looked at
+    power_watts: Positive | None = None  # the power limit; None: not considered
     source: str
-    # total and context were read from this GPU; else the context is an estimate
+    # total and context were measured on this GPU; otherwise the context is an estimate
     measured: bool = False
 
     @property
     def usable_bytes(self) -> int:
-        """What is left for torch once the CUDA context exists."""
+        """The memory that is left for torch once the CUDA context exists."""
         return self.total_bytes - self.context_bytes
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Names are without case, spaces, dashes and brands."""
+    """The known GPUs. Names in it have no case, spaces, dashes or brands."""
 
     gpus: tuple[Gpu, ...]
     by_name: Mapping[str, Gpu]
@@ -83,12 +83,12 @@ def _gpu(block: dict[str, Any], architectures: dict[str, Any]) -> Gpu:
         "capability": [int(part) for part in block["capability"].split(".")],
         "flops_per_second": {**dict.fromkeys(RATES), **block["flops_per_second"]},
     }
-    # the call refuses wrong names, the conversion wrong values
+    # the call refuses wrong names, and the conversion refuses wrong values
     return msgspec.convert(vars(Gpu(**values)), Gpu)
 
 
 def find_gpu(name: str) -> Gpu:
-    """The GPU a person means: case, spaces, dashes and brand names do not matter."""
+    """The GPU that a person means: case, spaces, dashes and brand names do not matter."""
     key, known = _key(name), catalogue()
     if key in known.by_name:
         return known.by_name[key]

@@ -1,4 +1,4 @@
-"""How fast GPUs talk to each other, inside a machine and between machines: read from links.toml."""
+"""The connections between GPUs, inside a machine and between machines, from links.toml."""
 
 import re
 import tomllib
@@ -51,13 +51,13 @@ def known_links(kind: Kind) -> dict[str, Link]:
 
 
 def fabric_for(gpu: Gpu, link: str | None = None, network: str | None = None) -> Fabric:
-    """Of this GPU's data sheet, where nothing else is asked for."""
+    """The connections: those given, or else those of this GPU's data sheet."""
     of_gpu = _of_gpu(gpu) if link is None else find_link("link", link)
     return Fabric(of_gpu, find_link("network", network or DEFAULT_NETWORK))
 
 
 def find_link(kind: Kind, name: str) -> Link:
-    """By its name, or with a speed such as 200Gb/s."""
+    """A link by its name, or one with a speed such as 200Gb/s."""
     links, key = known_links(kind), name.casefold().replace(" ", "-").replace("_", "-")
     if key in links:
         return links[key]

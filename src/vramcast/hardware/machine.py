@@ -48,7 +48,8 @@ def ask_torch() -> dict[str, Any]:
 
 
 def find_nvcc() -> tuple[str | None, str | None]:
-    """(its path, why it cannot be run): WSL shows one on a Windows disk without that right."""
+    """Its path, and why it cannot be run: WSL shows one on a Windows disk that it may not
+    execute."""
     homes = [os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH")]
     candidates = [Path(home, "bin", "nvcc") for home in homes if home]
     candidates += [Path(shutil.which("nvcc") or "nvcc"), Path("/usr/local/cuda/bin/nvcc")]
@@ -73,14 +74,15 @@ def cxx_compiler() -> list[str] | None:
 
 
 def c_compiler() -> list[str] | None:
-    """Triton and torch.compile use it."""
+    """The C compiler, which Triton and torch.compile use."""
     return _command("CC", "cc", "gcc", "clang")
 
 
 def _command(variable: str, *usual: str) -> list[str] | None:
-    """The variable's, which may have arguments ("ccache g++", "gcc -m64"), or an installed one."""
+    """The command in the variable, which may have arguments ("ccache g++", "gcc -m64"), or an
+    installed one."""
     for text in (os.environ.get(variable, ""), *usual):
-        with contextlib.suppress(ValueError):  # quotes that are not closed
+        with contextlib.suppress(ValueError):  # unclosed quotes
             words = shlex.split(text)
             if words and shutil.which(words[0]):
                 return words

@@ -1,4 +1,4 @@
-"""What the driver says about the GPUs, through NVML, which starts no CUDA."""
+"""Facts about the GPUs from the driver, through NVML, which starts no CUDA."""
 
 import contextlib
 import os
@@ -15,17 +15,17 @@ from vramcast.text import printable
 
 
 class MemorySource(StrEnum):
-    PROCESS = "process"  # the driver lists it for the process
-    DEVICE = "device"  # NVML's number for the whole GPU, less what was in use before
-    CUDA = "mem_get_info"  # CUDA's number for the whole GPU: NVML did not answer
+    PROCESS = "process"  # the driver's number for the process
+    DEVICE = "device"  # NVML's number for the whole GPU, minus what was in use before
+    CUDA = "mem_get_info"  # CUDA's number for the whole GPU, if NVML did not answer
 
 
 def gpu_states() -> list[GpuState]:
-    """The GPUs that CUDA programs see here; empty where there is no driver or no NVML."""
+    """The GPUs that CUDA programs see here. Empty if there is no driver or no NVML."""
     states = []
     with _session() as nvml:
         for handle in _visible(nvml):
-            # one that fell off the bus, or may not be looked at
+            # a GPU that fell off the bus, or for which there is no permission
             with contextlib.suppress(nvml.NVMLError):
                 states.append(_state(nvml, handle))
     return states
@@ -48,7 +48,7 @@ def gpu_here() -> str | None:
 
 
 def gpu_processes() -> list[GpuProcess]:
-    """As far as the driver tells: in containers it often lists nobody."""
+    """The processes on the GPUs, as far as the driver tells: in containers it often lists none."""
     found = []
     with _session() as nvml:
         for index, handle in enumerate(_visible(nvml)):
@@ -59,17 +59,17 @@ def gpu_processes() -> list[GpuProcess]:
 
 
 class UsedMemory:
-    """GPU memory in use by this process, the allocator's included.
+    """The GPU memory in use by this process, including the allocator's.
 
-    Made before CUDA starts: where the driver lists no processes, it is what the whole GPU's use has
-    grown by since.
+    It must be made before CUDA starts: if the driver lists no processes, it is the growth of the
+    whole GPU's use since then.
     """
 
     def __init__(self) -> None:
         self.before = {state.uuid: state for state in gpu_states()}
 
     def of_process(self, uuid: str) -> tuple[int, MemorySource] | None:
-        """None where NVML does not answer for this GPU."""
+        """The bytes and their source. None if NVML does not answer for this GPU."""
         with _session() as nvml:
             if nvml is None or uuid not in self.before:
                 return None
@@ -100,7 +100,7 @@ def _session() -> Iterator[Any]:
 
 
 def _visible(nvml: Any) -> list[Any]:
-    """As CUDA_VISIBLE_DEVICES orders them; like CUDA, up to a wrong name."""
+    """The GPUs in the order of CUDA_VISIBLE_DEVICES. Like CUDA, it stops at a wrong name."""
     if nvml is None:
         return []
     by_number: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def _visible(nvml: Any) -> list[Any]:
         with contextlib.suppress(nvml.NVMLError):
             by_number[str(index)] = nvml.nvmlDeviceGetHandleByIndex(index)
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if names is None or "MIG-" in names:  # NVML lists no part of a GPU
+    if names is None or "MIG-" in names:  # NVML does not list parts of a GPU
         return list(by_number.values())
 
     by_uuid = {_or_none(nvml, nvml.nvmlDeviceGetUUID, h) or "": h for h in by_number.values()}
@@ -161,5 +161,5 @@ def _driver_model(nvml: Any, handle: Any) -> str:
 def _process_name(pid: int) -> str:
     try:
         return printable(Path(f"/proc/{pid}/comm").read_text().strip())
-    except OSError:  # of another container or user
+    except OSError:  # it belongs to another container or user
         return ""

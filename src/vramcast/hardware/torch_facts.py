@@ -1,11 +1,11 @@
-"""What the installed torch says of itself, in a process of its own. Starts no CUDA."""
+"""Facts about the installed torch, from a process of its own. Starts no CUDA."""
 
 from collections.abc import Callable
 from typing import Any
 
 
 def facts(_request: None, _tell: Callable[[Any], None]) -> dict[str, Any]:
-    """Fields of `Machine`."""
+    """The task: fields of `Machine`."""
     import torch
 
     triton, problem = _triton()
@@ -21,10 +21,10 @@ def facts(_request: None, _tell: Callable[[Any], None]) -> dict[str, Any]:
 
 
 def _triton() -> tuple[str | None, str | None]:
-    """(its version, why it cannot be imported)."""
+    """Its version, and why it cannot be imported."""
     try:
         import triton
-    except Exception as error:  # one for another torch fails in any way
+    except Exception as error:  # a version for another torch may fail in any way
         return None, f"{type(error).__name__}: {error}"
     return triton.__version__, None
 

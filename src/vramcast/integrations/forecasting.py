@@ -1,7 +1,7 @@
-"""Forecasts the run that this very process is, and compares at its end.
+"""Forecasts the run of this very process, and compares with the measured memory at its end.
 
-The line that the process was started with is predicted in a worker process, on the simulated GPU.
-Inside of that simulated run, and under vramcast's own commands, nothing is forecast.
+The line that started this process is predicted in a worker process, on the simulated GPU. Inside
+that simulated run, and under vramcast's own commands, nothing is forecast.
 """
 
 import os
@@ -30,8 +30,8 @@ def _print(text: str) -> None:
 
 
 class RunForecast:
-    """`gpu` and `memory` are as in predict; without them, the GPU here. `line` is the one that
-    this process was started with, where none is given."""
+    """`gpu` and `memory` are as in predict; without them, the GPU here is used. `line` is by
+    default the one that this process was started with."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class RunForecast:
         self.measured_bytes: int | None = None
 
     def begin(self) -> None:
-        """Before the first step."""
+        """Makes the forecast. To be called before the first step."""
         if os.environ.get(INSIDE) or self.prediction is not None:
             return
         try:
@@ -69,7 +69,7 @@ class RunForecast:
             warnings.warn(text, stacklevel=3)
 
     def end(self) -> dict[str, float]:
-        """After training: what was predicted and what was measured, for a logger."""
+        """The predicted and the measured memory, for a logger. To be called after training."""
         import torch
 
         if self.prediction is None:
@@ -96,8 +96,8 @@ class RunForecast:
 
 
 def base_class(install: str, *places: str) -> Any:
-    """The class of a library: of a package that is imported already, else of the first that there
-    is. Without any, a class that says what to install when it is used."""
+    """The class of a library, from a package that is already imported or else the first one
+    installed. Without any, a class that says what to install when it is used."""
     for place in sorted(places, key=lambda place: place.partition(":")[0] not in sys.modules):
         try:
             return pkgutil.resolve_name(place)

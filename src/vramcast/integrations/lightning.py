@@ -7,7 +7,7 @@ from typing import Any
 
 from vramcast.integrations.forecasting import RunForecast, base_class
 
-# There are two names for one package.
+# The same package has two names.
 Callback = base_class(
     "pip install lightning",
     "lightning.pytorch.callbacks:Callback",

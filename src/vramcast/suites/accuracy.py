@@ -45,10 +45,10 @@ from vramcast.simulate.many import ClusterProblem, asking, in_parallel
 from vramcast.simulate.workspaces import as_taken_by
 from vramcast.suites.catalogue import SuiteRow, rows_of
 
-# With capped memory only the outcome is asked for.
+# With capped memory only the outcome matters.
 CAPPED_STEPS = 3
-# Most of what importing a Hugging Face model takes: once for their rows, and for no other. It makes
-# zoo-e10 1 % larger.
+# Most of the import time of Hugging Face models. It is imported once for their rows, and not for
+# others, because it makes zoo-e10 1 % larger.
 HUGGING_FACE = ("transformers.modeling_utils", "transformers.generation")
 PEER_SECONDS = 120.0
 
@@ -146,7 +146,8 @@ def _measuring() -> Iterator[Callable[[Trial], Measurement]]:
 
 @contextmanager
 def _workspaces_as_in(recorded: Records | None) -> Iterator[None]:
-    """Predict for the torch that measured, as far as that can be told."""
+    """In this block, predictions take workspaces like the torch that measured, as far as that can
+    be set."""
     before = dict(os.environ)
     runs = [row.measurement for row in (recorded or {}).values() if row.measurement]
     if runs and runs[0].torch_version:
@@ -159,7 +160,8 @@ def _workspaces_as_in(recorded: Records | None) -> Iterator[None]:
 
 
 def _begin(folder: Path, against: str | Path | None, *, force: bool) -> Records:
-    """What the folder holds. After all checks: --force must not delete for a typo."""
+    """The records in the folder. Called after all checks, so that --force deletes nothing because
+    of a typo."""
     with usable(folder):
         folder.mkdir(parents=True, exist_ok=True)
         records = rows_file(folder)
@@ -202,7 +204,7 @@ def _gpu_to_predict(recorded: Records | None) -> str:
 
 
 def _check_same_machine(known: Records, torch_version: str, gpu: str) -> None:
-    """One table must not mix versions of torch or GPUs."""
+    """Checks that one table does not mix versions of torch or GPUs."""
     for row in known.values():
         seen = row.prediction
         if seen is None or seen.error is not None:
@@ -227,7 +229,8 @@ def run(
     ask_peers: Callable[[SuiteRow], PeerEstimates] | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Records:
-    """Does what is not in `known` yet, and writes it at once: a run can be interrupted."""
+    """Makes the records that are not in `known`, and writes each at once, so that a run can be
+    interrupted."""
     records = {row.name: replace(known.get(row.name, RowRecords())) for row in rows}
 
     def keep(row: SuiteRow, kind: str, record: Record) -> None:
@@ -270,7 +273,7 @@ def run(
         )
         if have.measurement is None:
             keep(row, "measurement", _measured(measure, trial))
-        # What ran is run again with no more memory than was predicted.
+        # A row that ran is run again with no more memory than predicted.
         is_run = have.measurement is not None and have.measurement.outcome == Outcome.OK
         cap = have.prediction.peak_reserved_bytes if have.prediction else None
         if have.capped is None and is_run and cap is not None:
@@ -282,17 +285,18 @@ def run(
 def _measured(measure: Callable[[Trial], Measurement], trial: Trial) -> Measurement:
     try:
         return measure(trial)
-    except VramcastError as error:  # a row that cannot run must not end the others
+    except VramcastError as error:  # a row that cannot run must not stop the others
         return measurement_from(trial, Facts(outcome=Outcome.UNSUPPORTED, error=error.message))
 
 
 def _allocator(row: SuiteRow) -> str | None:
-    """A program's own settings hold; a function has none but those of its row."""
+    """The row's allocator settings. Without any, a program keeps its own, and a function has
+    none."""
     return row.allocator if row.line else row.allocator or ""
 
 
 def estimates_of_peers(row: SuiteRow) -> PeerEstimates:
-    """In a process of its own: the other methods start CUDA."""
+    """Estimates by other methods, in a process of their own because they start CUDA."""
     if row.line:
         return PeerEstimates.all_failed("takes no launch line")
     try:

@@ -1,4 +1,4 @@
-"""The rows of the accuracy suites, read from suites.toml, and of files like it."""
+"""The rows of the accuracy suites, read from suites.toml and from files like it."""
 
 import shlex
 import tomllib
@@ -12,9 +12,10 @@ from vramcast.errors import UsageError
 from vramcast.records.store import read_toml
 from vramcast.workload import name_of
 
-# Where the host is the slower side, step times spread by 20 %, and a median needs many steps.
+# Where the host is slower than the GPU, step times vary by 20 %, and a median needs many steps.
 MEASURE_STEPS = 12
-# Where memory adds up until the host is as far ahead of the GPU as it can be, a row says how many.
+# Fewer steps for these suites. A row sets its own number where memory grows until the host is as
+# far ahead of the GPU as it can be.
 FEW_STEPS = {"distributed": 4}
 ROW_ADVICE = """A row is a table with a workload and its knobs, for example
 [small]
@@ -28,7 +29,7 @@ class SuiteRow:
     workload: str
     knobs: dict[str, Any] = field(default_factory=dict)
     allocator: str | None = None
-    line: tuple[str, ...] = ()  # of a program, whose `workload` is the same as text
+    line: tuple[str, ...] = ()  # the words of a program's line; `workload` is the same line as text
     measure_steps: int = MEASURE_STEPS
 
 
@@ -58,12 +59,12 @@ def _read() -> dict[str, list[SuiteRow]]:
 
 SUITES = _read()
 
-# Only when asked for.
+# Suites that run only when they are named.
 ONLY_BY_NAME = ("wide", "distributed", "compiled", "known", "families")
 
 
 def rows_of(names: Iterable[str]) -> list[SuiteRow]:
-    """The rows of these suites; where none is named, of all but those in ONLY_BY_NAME."""
+    """The rows of these suites; without names, of all but those in ONLY_BY_NAME."""
     wanted = list(dict.fromkeys(names)) or [name for name in SUITES if name not in ONLY_BY_NAME]
     found = [row for name in wanted for row in _suite(name)]
     counts = Counter(row.name for row in found)

@@ -1,4 +1,4 @@
-"""What torch's MemTracker with fake tensors, accelerate, and a rule of thumb estimate."""
+"""Estimates by torch's MemTracker with fake tensors, by accelerate, and by a rule of thumb."""
 
 import gc
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from torch.optim import Optimizer
 from vramcast.records.accuracy import Estimate, PeerEstimates
 from vramcast.workload import bind_knobs, load_function, parse_reference
 
-STEPS = 2  # the second has optimizer state
+STEPS = 2  # the second step has the optimizer's state
 
 
 def estimates(request: dict[str, Any], _: object = None) -> dict[str, Any]:
-    """The task: a record, with the reason where a tool fails."""
+    """The task: a record of all estimates, with the reason where a tool fails."""
     function = load_function(parse_reference(request["workload"]))
     values = bind_knobs(function, request["knobs"])
     with FakeTensorMode():
@@ -34,7 +34,7 @@ def estimates(request: dict[str, Any], _: object = None) -> dict[str, Any]:
 def _attempt(estimate: Callable[[], int]) -> Estimate:
     try:
         return Estimate(bytes=int(estimate()))
-    except Exception as error:  # that a tool fails is its result
+    except Exception as error:  # a tool's failure is its result
         return Estimate(error=_short(error))
 
 
@@ -72,7 +72,7 @@ def _memtracker(
     for _ in range(STEPS):
         with tracker:
             step()
-        tracker.reset_mod_stats()  # it refuses a second step otherwise; the peak stays
+        tracker.reset_mod_stats()  # otherwise it refuses a second step; the peak is kept
     peaks = tracker.get_tracker_snapshot("peak")
     return max(sum_of["Total"] for device, sum_of in peaks.items() if device.type == "cuda")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from vramcast.workload.reference import Workload, name_of, parse_reference, refusals, register
     from vramcast.workload.tracebacks import user_traceback
 
-# Imported when they are first used, as those of vramcast itself: an error is said at once.
+# Imported when they are first used, like vramcast's own names, so that an error is shown at once.
 _HOME = {
     name: module
     for module, names in {

@@ -1,4 +1,4 @@
-"""How a workload is run, as a file: knobs, torch's process-wide switches, and allocator settings.
+"""A file with a workload's knobs, torch's process-wide switches, and allocator settings.
 
 `vramcast tune` writes one, `vramcast probe --config` runs it, and a training script can load it:
 
@@ -27,12 +27,12 @@ from vramcast.workload.switches import SDPA_KERNELS, Switches, apply_allocator, 
 
 SWITCHES = [switch.name for switch in fields(Switches)]
 FIRST_SWITCHES = ("cudnn_benchmark", "detect_anomaly", "sdpa", "tf32")
-# What each switch is in Python.
+# The Python code of each switch.
 LINES = {
     "tf32": "torch.backends.cuda.matmul.allow_tf32 = {}",
     "cudnn_benchmark": "torch.backends.cudnn.benchmark = {}",
     "detect_anomaly": "torch.autograd.set_detect_anomaly({})",
-    # No setting of torch: what to write where the step is.
+    # These are no settings of torch, but changes of the step's code.
     "autocast": "# run the forward pass and the loss under torch.autocast('cuda'): {}",
     "checkpoint_every": "# checkpoint every n-th block (torch.utils.checkpoint), n = {}",
     "foreach": "# make the optimizer with foreach={}",
@@ -44,10 +44,10 @@ LINES = {
 class Configuration(Record, kind="vramcast configuration"):
     """Knobs, torch's process-wide switches and allocator settings."""
 
-    # A value that JSON does not have, such as a dtype, is a `Text`, as on the command line.
+    # A value that JSON cannot hold, such as a dtype, is a `Text`, as on the command line.
     knobs: dict[str, Any] = field(default_factory=dict)
     switches: Switches = field(default_factory=Switches)
-    allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's
+    allocator: str | None = None  # as in PYTORCH_ALLOC_CONF; None leaves the environment's settings
 
     def with_change(self, change: Self) -> Self:
         return replace(
@@ -68,9 +68,9 @@ class Configuration(Record, kind="vramcast configuration"):
 
     @property
     def key(self) -> str:
-        """The same for the same configuration, whatever the order of its knobs.
+        """A text that is the same for the same configuration, whatever the order of its knobs.
 
-        Records are found by it: a switch that came later is part of it only where it is set.
+        Records are found by it, so a switch that was added later is part of it only if it is set.
         """
         switches = {**dict.fromkeys(FIRST_SWITCHES), **self.switches.given()}
         whole = {**asdict(self), **separated(self.knobs), "switches": switches}
@@ -85,7 +85,7 @@ class Configuration(Record, kind="vramcast configuration"):
 
     @classmethod
     def upgraded(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """A switch that this version does not have is refused: it would silently not be set."""
+        """Refuses a switch that this version does not have: it would silently not be set."""
         switches = convert(data.get("switches", {}), dict[str, Any], "Its switches")
         for name in switches.keys() - SWITCHES:
             known = ", ".join(SWITCHES)
@@ -98,20 +98,21 @@ class Configuration(Record, kind="vramcast configuration"):
         write_json(path, {**self.to_dict(), **more})
 
     def apply(self) -> None:
-        """In the process that trains, before its first CUDA tensor."""
+        """Sets switches and allocator. To be called in the process that trains, before its first
+        CUDA tensor."""
         apply_switches(self.switches)
         if self.allocator is not None:
             apply_allocator(self.allocator)
 
     def launch_lines(self, words: Sequence[str]) -> list[str]:
-        """The line to start the program with, and what to put at its beginning."""
+        """The line to start the program with, and the code to put at its beginning."""
         setting = f"PYTORCH_ALLOC_CONF={self.allocator} " if self.allocator else ""
         lines = [f"# {setting}{shlex.join(LaunchLine(tuple(words)).filled(self.knobs))}"]
         switches = _switch_lines(self.switches)
         return [*lines, *(["import torch"] if switches else []), *switches]
 
     def python_lines(self, workload: str) -> list[str]:
-        """To paste into a script."""
+        """Lines to paste into a script."""
         reference = parse_reference(workload)
         function, switches = reference.function, _switch_lines(self.switches)
         module = str(reference.path.stem if reference.path else reference.module)

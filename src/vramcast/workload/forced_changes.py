@@ -1,7 +1,6 @@
-"""Changes of a training step that are made from outside, in any program: what a knob would do in a
-workload that has none.
+"""Changes of a training step that are made from outside, for workloads without a knob for them.
 
-Nothing of the program is edited: torch's own hooks, and two of its methods.
+Nothing of the program is edited: this uses torch's own hooks, and replaces two of its methods.
 """
 
 import contextlib
@@ -10,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 AUTOCAST_DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
-# What was asked for, by name; each is installed once.
+# The changes in force, by name; each is installed once.
 _in_force: dict[str, Any] = {}
 
 
@@ -19,7 +18,7 @@ def in_force() -> dict[str, Any]:
 
 
 def force(name: str, value: Any) -> None:
-    """One of FORCED. Called again with the same it does nothing more."""
+    """Makes one of the changes in FORCED. A second call only changes the value."""
     is_new = name not in _in_force
     _in_force[name] = value
     if is_new:
@@ -27,7 +26,7 @@ def force(name: str, value: Any) -> None:
 
 
 def _optimizers_ask() -> None:
-    """Where the program leaves it to torch how an optimizer goes over the weights."""
+    """Sets how an optimizer goes over the weights, where the program leaves that to torch."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
     if "foreach" in _in_force and "fused" in _in_force:
@@ -56,7 +55,7 @@ def _gradients_are_set_to_none() -> None:
 
 
 def _blocks_are_checkpointed() -> None:
-    """When a model is first called: every n-th of the blocks that it repeats."""
+    """When a model is first called, checkpoints every n-th of the blocks that it repeats."""
     from torch.nn.modules.module import register_module_forward_pre_hook
 
     def look(module: Any, _: Any) -> None:
@@ -76,7 +75,7 @@ def _weak_set() -> Any:
 
 
 def _repeated_blocks(module: Any, seen: Any) -> Iterator[Any]:
-    """Children of one kind in a list, with layers of their own; not those inside such a block."""
+    """Children of one type in a list, with layers of their own; not those inside such a block."""
     import torch
 
     seen.add(module)
@@ -113,7 +112,8 @@ def _checkpoint(block: Any) -> None:
 
 
 def _forward_passes_are_autocast() -> None:
-    """From the first call of a model until its backward pass, which includes most losses."""
+    """Autocasts from the first call of a model until its backward pass, which includes most
+    losses."""
     import torch
     from torch.nn.modules.module import (
         register_module_forward_hook,

@@ -10,7 +10,7 @@ from vramcast import __version__
 from vramcast.errors import EnvironmentProblem
 from vramcast.workload.launch_line import Program
 
-# What a worker imports, and the names to install them by.
+# The modules that a worker imports, and the names of their packages.
 NEEDED = {
     "vramcast": "vramcast",
     "torch": "torch",
@@ -35,7 +35,7 @@ WITHOUT_EFFECT = "uqi"
 
 
 def interpreter_of(program: Program) -> list[str]:
-    """The interpreter and its flags; empty where vramcast's own will do."""
+    """The interpreter and its flags. Empty if vramcast's own interpreter will do."""
     flags = [*filter(None, map(_that_matter, program.flags))]
     if program.interpreter is None and not flags:
         return []

@@ -51,7 +51,8 @@ def split_assignments(assignments: Iterable[str]) -> dict[str, str]:
 
 
 def joined(knobs: Mapping[str, object] | None, more: Mapping[str, object]) -> dict[str, object]:
-    """The knobs of a call: `knobs={...}`, which may have the names of options, and the others."""
+    """The knobs of a call: `knobs={...}`, which may have the names of options, and the other
+    arguments."""
     knobs = knobs or {}
     for name in knobs.keys() & more:
         raise _given_twice(name, knobs[name], more[name])
@@ -59,7 +60,7 @@ def joined(knobs: Mapping[str, object] | None, more: Mapping[str, object]) -> di
 
 
 def separated(knobs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Knobs as JSON has them: typed values and text apart."""
+    """Knobs in the form that JSON can hold: typed values and text apart."""
     text = {name: str(value) for name, value in knobs.items() if isinstance(value, Text)}
     typed = {name: value for name, value in knobs.items() if name not in text}
     return {"knobs": typed, "knobs_text": text}
@@ -72,7 +73,7 @@ def together(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) -> dict[str, object]:
-    """The keyword arguments, those that are given first, then defaults: a record has them all."""
+    """The keyword arguments: given ones first, then defaults, so that a record has them all."""
     known, takes_any = _parameters(function)
     _check_names(function, known, known.keys() & values if takes_any else values)
     bound = {name: one.default for name, one in known.items() if one.default is not EMPTY}
@@ -84,8 +85,8 @@ def bind_knobs(function: Callable[..., object], values: Mapping[str, object]) ->
 
 
 def described(function: Callable[..., object]) -> list[dict[str, Any]]:
-    """The knobs with their defaults, and what each takes, as plain values."""
-    # not above: it takes a while
+    """The knobs with their defaults and the values that each takes, as plain values."""
+    # imported here, because it takes a while
     from vramcast.records.base import plain_value
 
     return [
@@ -100,7 +101,7 @@ def described(function: Callable[..., object]) -> list[dict[str, Any]]:
 
 
 def _parameters(function: Callable[..., object]) -> tuple[dict[str, Parameter], bool]:
-    """Those that are knobs, and whether the function also takes any other name."""
+    """The parameters that are knobs, and whether the function also takes any other name."""
     try:
         # From 3.14 on annotations are evaluated late: one that fails must not stop the rest.
         if sys.version_info >= (3, 14):
@@ -141,7 +142,8 @@ def _type_of(function: Callable[..., object], parameter: Parameter) -> object:
     names = getattr(inspect.unwrap(annotated), "__globals__", {})
     one = SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     found: object = EMPTY
-    # A name imported under TYPE_CHECKING cannot be evaluated, and others may raise anything.
+    # A name that was imported under TYPE_CHECKING cannot be evaluated, and others may raise
+    # anything.
     with contextlib.suppress(Exception):
         found = typing.get_type_hints(one, {**vars(typing), **names})[parameter.name]
     # Python allows any object as an annotation: `x: 5`, `x: [1, 2]`.
@@ -191,7 +193,7 @@ def _value_of(name: str, given: object, expected: object, parameter: Parameter) 
     try:
         with contextlib.suppress(ValueError):
             if isinstance(given, Text):
-                # A text of Python's own: torch.compile gives up where it meets a class like str.
+                # A plain str: torch.compile gives up on a subclass of str.
                 return convert_text(str(given), expected)
             if fits(given, expected):
                 return given
@@ -223,7 +225,7 @@ def _check_size(name: str, value: object, default: object) -> None:
 
 
 class CannotBeText(Exception):
-    """The annotation has no form as text: a list, a class of the user's."""
+    """The annotation has no form as text, such as a list or a class of the user's."""
 
 
 def convert_text(text: str, annotation: object) -> object:
@@ -247,7 +249,7 @@ def fits(value: object, annotation: object) -> bool:
     members = get_args(annotation)
     if get_origin(annotation) in UNIONS:
         return any(fits(value, member) for member in members)
-    if get_origin(annotation) is Literal:  # 1 == True
+    if get_origin(annotation) is Literal:  # because 1 == True
         return any(value == member and type(value) is type(member) for member in members)
     if annotation in NOTHING:
         return value is None
@@ -260,7 +262,7 @@ def fits(value: object, annotation: object) -> bool:
 
 
 def type_name(annotation: object) -> str:
-    """As a person would write it: `int | None`, `one of fp32, amp`."""
+    """The type as a person would write it: `int | None`, `one of fp32, amp`."""
     members = get_args(annotation)
     if get_origin(annotation) in UNIONS:
         return " | ".join(map(type_name, members))
@@ -292,7 +294,7 @@ def _convert_union(text: str, annotation: object) -> object:
 
 
 def _convert_literal(text: str, members: tuple[object, ...]) -> object:
-    if text in members:  # "1" may be among them, and then it is not the number 1
+    if text in members:  # if "1" is among them, it does not mean the number 1
         return text
     for member in members:
         with contextlib.suppress(ValueError):

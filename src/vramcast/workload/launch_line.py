@@ -1,7 +1,7 @@
-"""A workload as the line its program is started with: `python train.py --batch_size={batch_size}`.
+"""A workload as the line that starts its program: `python train.py --batch_size={batch_size}`.
 
-`{name}` is a knob: it is given before the `--`, or moved by a search. `{{name}}` is the text
-{name}.
+`{name}` is a knob: its value is given before the `--`, or changed by a search. `{{name}}` is the
+text {name}.
 """
 
 import re
@@ -15,7 +15,7 @@ from vramcast.text import did_you_mean
 from vramcast.workload.knobs import Text, convert_text
 
 PLACEHOLDER = re.compile(r"\{\{(?P<literal>\w*)\}\}|\{(?P<knob>[A-Za-z_]\w*)\}")
-# Options of well-known programs that mean what a search moves.
+# Options of well-known programs for the knobs that a search changes.
 USUAL_OPTIONS = {
     "batch_size": (
         "batch_size",
@@ -36,7 +36,7 @@ class Program:
     is_module: bool = False
     arguments: tuple[str, ...] = ()
     interpreter: str | None = None  # None is vramcast's own
-    flags: tuple[str, ...] = ()  # of the interpreter
+    flags: tuple[str, ...] = ()  # the interpreter's
     environment: Mapping[str, str] = field(default_factory=dict)
     world_size: int = 1
     gpus_per_node: int = 1
@@ -59,7 +59,7 @@ class LaunchLine:
         return list(dict.fromkeys(filter(None, found)))
 
     def filled(self, values: Mapping[str, Any]) -> list[str]:
-        """The words with these values, which are those of all knobs."""
+        """The words with these values, which must include all knobs."""
 
         def put(match: re.Match[str]) -> str:
             return str(values[match["knob"]]) if match["knob"] else f"{{{match['literal']}}}"
@@ -67,7 +67,8 @@ class LaunchLine:
         return [PLACEHOLDER.sub(put, word) for word in self.words]
 
     def check_knobs(self, given: Mapping[str, Any], moved: Sequence[str] = ()) -> None:
-        """Every knob of the line has a value, and every value is of a knob of the line."""
+        """Checks that every knob of the line has a value, and that every value belongs to a knob of
+        the line."""
         for name in given:
             if name not in self.knobs:
                 raise WorkloadError(
@@ -92,7 +93,7 @@ class LaunchLine:
             )
 
     def how_to_place(self, name: str) -> str:
-        """The line with the placeholder, where an option of it is known to mean this."""
+        """The line with the placeholder, if one of its options is known to mean this knob."""
         placed = list(self.words)
         usual = USUAL_OPTIONS.get(name, (name, name.replace("_", "-")))
         for index, word in enumerate(self.words):
@@ -110,7 +111,8 @@ class LaunchLine:
 
 
 def typed_knobs(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Typed where text looks like a number: tokens a second are computed from sizes."""
+    """The knobs, with numbers where text looks like one: tokens a second are computed from
+    sizes."""
     return {
         name: convert_text(value, Any) if isinstance(value, Text) else value
         for name, value in values.items()
@@ -128,7 +130,7 @@ def launch_line(words: Sequence[str]) -> LaunchLine:
 
 
 def _shown(words: Sequence[str]) -> str:
-    """With the braces as people type them: a shell leaves {name} alone."""
+    """The line with braces as people type them: a shell leaves {name} alone."""
     return " ".join(
         word if PLACEHOLDER.search(word) and " " not in word else shlex.quote(word)
         for word in words

@@ -42,7 +42,7 @@ A workload is a function like this one:
 """
 
 
-# Ways to define a name without writing it.
+# Ways to define a name that is not written in the file.
 UNWRITTEN = ("import *", "globals(", "__getattr__", "exec(", "setattr(")
 
 
@@ -71,12 +71,13 @@ def load_function(reference: WorkloadReference) -> Callable[..., Any]:
 
 
 def _is_script(path: Path, name: str) -> bool:
-    """Whether importing the file would run a loop, such as a training, and not define the name."""
+    """Whether importing the file would run a loop, such as a training, and would not define the
+    name."""
     try:
         text = path.read_text()
         statements = ast.parse(text).body
     except (OSError, ValueError, SyntaxError, RecursionError):
-        return False  # importing it says what is wrong
+        return False  # importing it will report the error
     is_written = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
     has_loop = any(isinstance(one, ast.For | ast.While) for one in statements)
     return has_loop and not is_written and not any(way in text for way in UNWRITTEN)
@@ -109,21 +110,22 @@ def _import(reference: WorkloadReference) -> ModuleType:
             'Put what runs the script under `if __name__ == "__main__":`.',
         ) from error
     except Exception as error:
-        # Too little memory is a result, not a mistake in the file.
+        # Running out of memory is a result, not a mistake in the file.
         if type(error).__name__ == "OutOfMemoryError":
             raise
         raise _import_failure(reference, error) from error
 
 
 def _import_file(path: Path) -> ModuleType:
-    # build() may import its neighbours later. No other module has this name, as the file may be
-    # called torch.py; pickle finds it again by it.
+    # The folder stays on the path, because build() may import its neighbours later. The name is
+    # unique, because the file may be called torch.py; pickle finds the module by it.
     _put_on_path(str(path.parent))
     name = f"vramcast_workload_{hashlib.sha256(os.fsencode(path)).hexdigest()[:12]}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader, f"a .py file always has a loader: {path}"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # before it runs: dataclasses and pickle look their module up
+    # before it runs, because dataclasses and pickle look up their module
+    sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -140,7 +142,7 @@ def _import_module(reference: WorkloadReference) -> ModuleType:
     except ModuleNotFoundError as error:
         absent = error.name or ""
         if not f"{name}.".startswith(f"{absent}."):
-            raise  # the module is there; something it imports is not
+            raise  # the module exists; something that it imports does not
         raise WorkloadError(
             f"There is no module {name!r} (named by {reference.text!r}; {absent!r} was not found).",
             "Install the package that has it in this environment, start from the folder that has "
@@ -198,7 +200,7 @@ def _public_functions(module: ModuleType) -> list[str]:
 def _required_parameters(step: Callable[..., Any]) -> list[str]:
     try:
         parameters = inspect.signature(step).parameters.values()
-    except (TypeError, ValueError):  # a callable written in C says nothing about its arguments
+    except (TypeError, ValueError):  # a callable written in C may have no signature
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [one for one in parameters if one.default is one.empty and one.kind not in optional]

@@ -1,7 +1,7 @@
 """Where a workload is: `path/to/file.py:function`, `package.module:function`, or a registered name.
 
-What can be checked without importing the user's code is checked here, in the parent process: a
-mistyped name is answered at once, not after a worker has imported torch.
+Everything that needs no import of the user's code is checked here, in the parent process, so that a
+mistyped name is reported at once, not after a worker has imported torch.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.records.store import read_file
 from vramcast.text import did_you_mean
 
-# A function, its name, or the words of the line that a program is started with.
+# A function, its name, or the words of the line that starts a program.
 Workload = str | Callable[..., Any] | Sequence[str]
 
 FORMS = (
@@ -28,7 +28,7 @@ FEW_FILES = 12
 MAX_SOURCE_BYTES = 64 << 20
 ENTRY_POINT_GROUP = "vramcast.workloads"
 DEFAULT_FUNCTION = "build"
-# What comes before the colon -> the module whose attributes are the models by name.
+# By the word before the colon: the module whose attributes are the models by name.
 KNOWN_MODELS = {name: f"vramcast_zoo.known.{name}" for name in ("hf", "timm", "torchvision")}
 
 # By name: `package.module:function`.
@@ -49,19 +49,19 @@ class WorkloadReference:
 
     @property
     def is_known_model(self) -> bool:
-        """Such as hf:gpt2, whose `function` is gpt2."""
+        """Whether it is a name such as hf:gpt2, whose `function` is gpt2."""
         return self.module in KNOWN_MODELS.values()
 
     @property
     def portable(self) -> str:
-        """A name that any process understands; only this one may know the registered names."""
+        """A name that any process understands: registered names may be known only in this one."""
         return self.text if self.path or self.is_known_model else f"{self.module}:{self.function}"
 
     def file_hash(self) -> str | None:
-        """Of the user's file as it is now; None for a module."""
+        """The hash of the user's file as it is now. None for a module."""
         if self.path is None:
             return None
-        import hashlib  # here and below: slow to import, and not needed for an error
+        import hashlib  # imported here and below, because it is slow and not needed for an error
 
         return hashlib.sha256(read_file(self.path, MAX_SOURCE_BYTES)).hexdigest()
 
@@ -95,7 +95,7 @@ def parse_reference(text: str) -> WorkloadReference:
 
 
 def _known_model(text: str, source: str, model: str) -> WorkloadReference:
-    """Its name is checked here where that needs no library."""
+    """A known model. Its name is checked here, if that needs no library."""
     from vramcast_zoo.known.catalogue import check
 
     with refusals():
@@ -105,7 +105,7 @@ def _known_model(text: str, source: str, model: str) -> WorkloadReference:
 
 @contextlib.contextmanager
 def refusals() -> Iterator[None]:
-    """What a model of the zoo refuses is wrong usage: its own words are enough."""
+    """Raises what a model of the zoo refuses as wrong usage, in the model's own words."""
     from vramcast_zoo.refusal import Refused
 
     try:
@@ -136,7 +136,7 @@ def _target_of(name: str) -> str:
 
 
 def _known_models_like(name: str) -> str:
-    """Begins an advice; empty if no known model has a similar name."""
+    """A sentence to begin an advice with. Empty if no known model has a similar name."""
     from vramcast_zoo.known.catalogue import all_names, close_names
 
     close = close_names(name, all_names(), most=2)
@@ -157,7 +157,8 @@ def _existing_file(target: str) -> Path:
     if not shown.endswith(".py"):
         raise WorkloadError(f"{target!r} is not a Python file: it does not end in .py.", FORMS)
     check_size(shown)
-    # As Python does for a script: a linked file imports its neighbours, not those of the link.
+    # As Python does for a script: a linked file imports the neighbours of the real file, not of the
+    # link.
     return Path(shown).resolve()
 
 
@@ -191,12 +192,13 @@ def _files_in(folder: str) -> str:
 
 
 def _python_files(folder: str) -> list[str]:
-    # of a folder that may not be read nothing is suggested
+    # empty for a folder that cannot be read
     return sorted({path.name for path in Path(folder).glob("*.py")} - {"__init__.py"})
 
 
 def name_of(workload: Workload) -> str:
-    """By which a worker process finds the workload again; a function is found by its file."""
+    """The name by which a worker process finds the workload again. A function is found by its
+    file."""
     if isinstance(workload, str):
         return workload
     if isinstance(workload, list | tuple):
@@ -247,7 +249,8 @@ def find_registered(name: str) -> str | None:
 
 
 def registered_workloads() -> dict[str, str]:
-    """Every known name, sorted. Code wins over the zoo, and the zoo over entry points."""
+    """Every known name, sorted. Names registered in code win over the zoo's, and those over entry
+    points."""
     return dict(sorted({**_from_entry_points(), **_from_zoo(), **_registered}.items()))
 
 
@@ -256,7 +259,8 @@ def is_module_name(text: str) -> bool:
 
 
 def _from_zoo() -> dict[str, str]:
-    """Not by entry points, because vramcast may run from its folder without being installed."""
+    """The zoo's names. They are not entry points, because vramcast may run without being
+    installed."""
     from vramcast_zoo.catalogue import NAMES
 
     return NAMES

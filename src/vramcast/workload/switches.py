@@ -1,4 +1,4 @@
-"""torch's process-wide switches: what they are, how they are set, and what is in force.
+"""torch's process-wide switches: their names, how they are set, and which are in force.
 
 torch is imported only in the process that runs the workload.
 """
@@ -9,13 +9,13 @@ from typing import Any
 from vramcast.errors import UsageError
 from vramcast.workload.forced_changes import AUTOCAST_DTYPES, FORCED, force, in_force
 
-# Our name of a kernel, and torch's.
+# Our name of each kernel, and torch's.
 SDPA_KERNELS = {"flash": "flash", "efficient": "mem_efficient", "cudnn": "cudnn", "math": "math"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """None leaves what the workload has."""
+    """Switches to set; None leaves what the workload has."""
 
     tf32: bool | None = None  # float32 matrix products with inputs rounded to 10 mantissa bits
     cudnn_benchmark: bool | None = None
@@ -24,9 +24,9 @@ class Switches:
     # Changes of the step itself, for programs without a knob for them: forced_changes.py.
     autocast: str | None = None  # bf16 or fp16
     checkpoint_every: int | None = None  # 1: every block that the model repeats
-    foreach: bool | None = None  # of optimizers that leave it to torch
+    foreach: bool | None = None  # for optimizers that leave it to torch
     fused: bool | None = None
-    set_to_none: bool | None = None  # by zero_grad
+    set_to_none: bool | None = None  # for zero_grad
 
     def __post_init__(self) -> None:
         if self.autocast not in (None, *AUTOCAST_DTYPES):
@@ -45,11 +45,12 @@ class Switches:
 
 
 def apply_switches(switches: Switches) -> None:
-    """Called before the workload is built, and again after: it may set switches itself."""
+    """Sets the switches. Called before the workload is built and again after, because it may set
+    some itself."""
     import torch
 
     if switches.tf32 is not None:
-        # set this way, torch's older and newer switches agree
+        # set in this way, torch's older and newer switches agree
         torch.backends.cuda.matmul.allow_tf32 = switches.tf32
     if switches.cudnn_benchmark is not None:
         torch.backends.cudnn.benchmark = switches.cudnn_benchmark
@@ -64,7 +65,7 @@ def apply_switches(switches: Switches) -> None:
 
 
 def switches_in_force() -> dict[str, Any]:
-    """What the process has. `sdpa` is a kernel's name only if torch may use no other."""
+    """The switches of this process. `sdpa` is a kernel's name only if torch may use no other."""
     import torch
 
     enabled = [
@@ -73,7 +74,7 @@ def switches_in_force() -> dict[str, Any]:
         if getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
     ]
     return {
-        # read this way it never raises: see simulate/kernels/work.py
+        # read in this way it never raises: see simulate/kernels/work.py
         "tf32": torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32",
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "detect_anomaly": torch.is_anomaly_enabled(),

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from traceback import FrameSummary
 
-# With the separator, because vramcast_zoo does not lie below vramcast.
+# With the separator, so that vramcast_zoo does not count as a part of vramcast.
 OWN_ROOT = f"{Path(__file__).absolute().parents[1]}{os.sep}"
 LIBRARY = re.compile(r".*/(site|dist)-packages/")
 MAX_FRAMES = 10
@@ -44,7 +44,7 @@ def exception_text(error: BaseException) -> str:
 
 
 def shown_path(filename: str) -> str:
-    """Shortened below the current folder and inside an installed package."""
+    """The path, shortened if it is below the current folder or inside an installed package."""
     try:
         here = os.path.join(os.getcwd(), "")
     except OSError:

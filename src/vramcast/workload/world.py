@@ -1,4 +1,4 @@
-"""Several GPUs: how many processes there are, which are simulated, and what each is told."""
+"""Several GPUs: how many processes there are, which are simulated, and the variables of each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 from vramcast.errors import UsageError
 
 MAX_WORLD_SIZE = 1 << 16
-MAX_RANKS = 64  # simulated one by one
+MAX_RANKS = 64  # each is simulated by itself
 USUAL_GPUS_PER_NODE = 8
-# Of a process's rank, beside torchrun's.
+# Other launchers' variables for a process's rank.
 OTHER_NAMES = ("SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 RANKS_ADVICE = "For example --ranks 0,7, or --ranks all."
 
 
 def rank_variables(rank: int, world_size: int, gpus_per_node: int) -> dict[str, str]:
-    """Of the environment, as torchrun sets them. Every rank is the first of its machine: the one
-    GPU that is simulated is cuda:0."""
+    """The environment variables of a rank, as torchrun sets them. Every rank is the first of its
+    machine, because the one GPU that is simulated is cuda:0."""
     return {
         "RANK": str(rank),
         "LOCAL_RANK": "0",
@@ -33,7 +33,7 @@ def rank_variables(rank: int, world_size: int, gpus_per_node: int) -> dict[str, 
 
 
 def with_rank(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The environment of another rank than the first, by the names of other launchers, too."""
+    """The environment of a rank, with the variables of other launchers changed too."""
     others = {name: variables["RANK"] for name in OTHER_NAMES if variables and name in environment}
     return {**environment, **variables, **others}
 
@@ -44,7 +44,7 @@ def world_request(
     gpus_per_node: int | None,
     ranks: str | Sequence[int] | None,
 ) -> dict[str, Any]:
-    """What a worker needs to know of the world; nothing for one GPU.
+    """What a worker needs to know about several processes. Empty for one GPU.
 
     `started` is how many processes the launch line starts, in all and on a machine.
     """
@@ -75,14 +75,14 @@ def world_request(
             "size": size,
             "gpus_per_node": per_node,
             "ranks": chosen,
-            "are_default_ranks": ranks is None,  # then stages of a pipeline are added
+            "are_default_ranks": ranks is None,  # if so, the stages of a pipeline are added
         }
     }
 
 
 def _ranks(given: str | Sequence[int] | None, size: int) -> list[int]:
-    """The first, which often does more, and the last, which may have less, unless others are asked
-    for."""
+    """The ranks to simulate. By default the first, which often does more, and the last, which may
+    have less."""
     if given is None:
         return [0, size - 1]
     if given == "all":

@@ -1,7 +1,7 @@
-"""How fast this machine's host is: a small training step on CPU tensors, which is all overhead.
+"""The speed of this machine's host: a small training step on CPU tensors, which is all overhead.
 
-Launching a kernel costs the same dispatcher, autograd and Python, and the driver on top: the ratio
-of two machines' steps estimates that of their launches.
+Launching a kernel needs the same dispatcher, autograd and Python, and the driver in addition. So
+the ratio of two machines' steps is an estimate of the ratio of their launches.
 """
 
 import platform
@@ -26,7 +26,7 @@ def host_file(folder: Path | None = None) -> Path:
 
 
 def known_speed() -> HostSpeed | None:
-    """Of this machine, where `vramcast calibrate --host` has run."""
+    """The speed of this machine, if `vramcast calibrate --host` has run."""
     path = host_file()
     if not path.exists():
         return None
@@ -35,7 +35,8 @@ def known_speed() -> HostSpeed | None:
 
 
 def measure(_: None, tell: Callable[[int], None]) -> dict[str, Any]:
-    """The task. Seconds are the thread's own: other programs on the machine do not count."""
+    """The task. Seconds are the thread's own, so that other programs on the machine do not
+    count."""
     import torch
 
     torch.set_num_threads(1)
@@ -57,7 +58,7 @@ def measure(_: None, tell: Callable[[int], None]) -> dict[str, Any]:
         for _step in range(STEPS_OF_ROUND):
             step()
         seconds.append((time.thread_time() - started) / STEPS_OF_ROUND)
-    fastest = sorted(seconds[2:])[: ROUNDS // 4]  # others were disturbed
+    fastest = sorted(seconds[2:])[: ROUNDS // 4]  # the slower ones were disturbed
     return {
         "machine": f"{platform.node()} ({_processor()})",
         "python_version": platform.python_version(),

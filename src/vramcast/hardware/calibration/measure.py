@@ -1,4 +1,4 @@
-"""The task that measures a calibration table on the GPU at hand."""
+"""The task that measures a calibration table on this machine's GPU."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +15,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
-    """Beside the allocator: of this process, and on the whole GPU."""
+    """The memory outside the allocator: of this process, and on the whole GPU."""
     torch.cuda.synchronize()
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     reserved, on_device = torch.cuda.memory_reserved(), memory.of_device(uuid)
@@ -24,7 +24,8 @@ def outside_bytes(memory: UsedMemory) -> tuple[int, int]:
 
 
 def allocator_actions(call: Callable[[], Any]) -> list[tuple[str, int]]:
-    """Each with its bytes: 0 where something older is freed. The result is freed after it."""
+    """The allocator's actions during a call, each with its bytes: 0 where an older block is freed.
+    The result is freed afterwards."""
     record = torch.cuda.memory._record_memory_history
     record(enabled="all", context=None, stacks="python", max_entries=1_000_000, clear_history=True)
     result = call()
@@ -42,13 +43,14 @@ def allocator_actions(call: Callable[[], Any]) -> list[tuple[str, int]]:
 
 
 def allocations_of(call: Callable[[], Any]) -> list[int]:
-    """Sizes in order: positive when taken, negative when given back, 0 for older ones."""
+    """The sizes in order: positive if allocated, negative if freed, 0 for older blocks."""
     signs = {"alloc": 1, "free_completed": -1}
     return [signs[name] * size for name, size in allocator_actions(call) if name in signs]
 
 
 def gemm_workspaces() -> tuple[int, int]:
-    """Of cuBLAS and of cuBLASLt: what a thread's first product takes beyond its result."""
+    """The workspaces of cuBLAS and cuBLASLt: what a thread's first product takes beyond its
+    result."""
     x = torch.randn(256, 256, device="cuda", dtype=torch.bfloat16)
     bias = torch.randn(256, device="cuda", dtype=torch.bfloat16)
     result_bytes = x.nbytes
@@ -60,7 +62,8 @@ def gemm_workspaces() -> tuple[int, int]:
 
 
 def convolution_workspaces(key: str) -> list[int]:
-    """Of the forward pass and both gradients, each run a second time: then cuDNN has chosen."""
+    """The workspaces of the forward pass and both gradients. Each is run a second time, when cuDNN
+    has chosen its kernel."""
     c = parse_convolution_key(key)
     is_last = c["channels_last"] and len(c["x"]) == 4
     layout = torch.channels_last if is_last else torch.contiguous_format
@@ -82,7 +85,7 @@ def convolution_workspaces(key: str) -> list[int]:
 
 
 def train_once() -> None:
-    """A step with the kernels every training has, without flash attention or cuDNN."""
+    """Trains a step with the kernels that every training has, without flash attention or cuDNN."""
     model = torch.nn.Sequential(
         torch.nn.Embedding(1000, 256), torch.nn.LayerNorm(256), torch.nn.Linear(256, 1000)
     ).cuda()
@@ -102,7 +105,7 @@ def use_libraries() -> None:
 
 
 def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
-    """Of the convolutions with these keys; tells how many are done."""
+    """The table, with the convolutions of these keys. `tell` is called with how many are done."""
     memory = UsedMemory()  # before CUDA starts
     torch.zeros(1, device="cuda")
     gemm, gemm_lt = gemm_workspaces()
@@ -117,7 +120,7 @@ def table(keys: list[str], tell: Callable[[int], None]) -> dict[str, Any]:
         try:
             convolutions[key] = convolution_workspaces(key)
         except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()  # too large for this GPU: it needs no entry
+            torch.cuda.empty_cache()  # too large for this GPU, so it needs no entry
         if number % 20 == 0:
             tell(number)
             torch.cuda.empty_cache()

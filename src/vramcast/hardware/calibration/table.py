@@ -1,7 +1,8 @@
 """Which calibration table a prediction uses, by architecture and torch version.
 
-A table says what GPU libraries allocate beside torch. The user's own, made by `vramcast calibrate`,
-come first. Without any, documented defaults are used and the prediction's `limits` say so.
+A table says what GPU libraries allocate beside torch. The user's own tables, made by `vramcast
+calibrate`, come first. Without any table, documented defaults are used, and the prediction's
+`limits` say so.
 """
 
 import tomllib
@@ -25,12 +26,14 @@ from vramcast.records.store import (
 
 SHIPPED = Path(__file__).with_name("tables")
 LAYERS = Path(__file__).with_name("layers.toml")
-# Kernels are loaded into GPU memory when first used: what training steps loaded on an H200.
+# Kernels are loaded into GPU memory when they are first used. This is what training steps loaded on
+# an H200.
 DEFAULT_KERNELS_BYTES = 136_314_880
-# Between these versions kernels have the same temporaries, but for what docs/limits.md names: the
-# calls that allocate were compared in torch's CUDA builds, function by function.
+# Between these versions kernels have the same temporaries, apart from what docs/limits.md lists:
+# the calls that allocate were compared in torch's CUDA builds, function by function.
 SAME_TORCH = ((2, 10), (2, 15))
-# torch 2.14 comes with cuDNN 9.24, those before with 9.20 at most: it may choose other kernels.
+# torch 2.14 comes with cuDNN 9.24, which may choose other kernels; earlier ones come with 9.20 at
+# most.
 NEW_CUDNN = (2, 14)
 CONVOLUTION_SIZES = ("x", "weight", "stride", "padding", "dilation")
 
@@ -44,13 +47,13 @@ def user_folder() -> Path:
 
 
 def find(gpu: Gpu, torch_version: str) -> tuple[Calibration | None, list[str]]:
-    """(the table, what must be said about it in the limits)."""
+    """The table, and what the limits must say about it."""
     architecture, wanted = architecture_of(gpu.capability), minor_version(torch_version)
     tables = [read(path) for path in _candidates(architecture)]
     same = [table for table in tables if minor_version(table.torch_version) == wanted]
     alike = [table for table in tables if _are_alike(minor_version(table.torch_version), wanted)]
     if chosen := same or alike:
-        # the first, with the convolutions that only the others have
+        # the first, with convolutions added that only the others have
         convolutions = ChainMap(*(table.convolutions for table in chosen))
         return replace(chosen[0], convolutions=dict(convolutions)), []
     if tables:
@@ -68,7 +71,7 @@ def _are_alike(*versions: tuple[int, int]) -> bool:
 
 
 def _candidates(architecture: str) -> list[Path]:
-    """The user's own come first, then newer torch."""
+    """The files of tables: the user's own first, then those of newer torch."""
     pattern = f"{architecture}-torch-*.json"
     folders = (user_folder(), SHIPPED)
     return [path for each in folders for path in sorted(each.glob(pattern), reverse=True)]
@@ -85,7 +88,8 @@ def read(path: Path) -> Calibration:
 
 
 def keep(measured: Calibration, folder: Path) -> tuple[Calibration, Path]:
-    """With the convolutions of an earlier table of the same GPU and torch."""
+    """Writes a table, together with the convolutions of an earlier table of the same GPU and
+    torch."""
     name = "{}-torch-{}.{}.json".format(
         measured.architecture, *minor_version(measured.torch_version)
     )
@@ -100,7 +104,7 @@ def keep(measured: Calibration, folder: Path) -> tuple[Calibration, Path]:
 
 
 def common_convolutions() -> Iterator[str]:
-    """Keys of all layers of layers.toml, in every batch size, precision and layout."""
+    """Keys of all layers in layers.toml, for every batch size, precision and layout."""
     grid = tomllib.loads(LAYERS.read_text())
     for batch, dtype, channels_last, layer in product(
         grid["batch_sizes"], grid["precisions"], (False, True), grid["layers"]
@@ -119,7 +123,7 @@ def common_convolutions() -> Iterator[str]:
 
 
 def convolution_key(*, dtype: str, channels_last: bool, groups: int, **sizes: Sequence[int]) -> str:
-    """One convolution as text: `bf16 nhwc x64,3,224,224 w64,3,7,7 s2,2 p3,3 d1,1 g1`."""
+    """A convolution as text: `bf16 nhwc x64,3,224,224 w64,3,7,7 s2,2 p3,3 d1,1 g1`."""
     lists = " ".join(name[0] + ",".join(map(str, sizes[name])) for name in CONVOLUTION_SIZES)
     return f"{dtype} {'nhwc' if channels_last else 'nchw'} {lists} g{groups}"
 
@@ -143,7 +147,7 @@ def minor_version(version: str) -> tuple[int, int]:
 
 
 class KnownConvolutions:
-    """Workspaces of convolutions, also between two measured batch sizes."""
+    """Workspaces of convolutions, also for sizes between two measured batch sizes."""
 
     def __init__(self, table: Mapping[str, Sequence[int]], *, of_other_cudnn: bool = False) -> None:
         self._table, self.of_other_cudnn = table, of_other_cudnn
@@ -156,7 +160,8 @@ class KnownConvolutions:
         return self._table.get(key)
 
     def between(self, key: str) -> list[int] | None:
-        """An estimate: cuDNN may choose another kernel between."""
+        """An estimate from the neighbouring batch sizes: cuDNN may choose another kernel in
+        between."""
         layer, batch = _layer_and_batch(key)
         known = self._by_batch.get(layer, {})
         low = max((size for size in known if size < batch), default=None)

@@ -1,8 +1,8 @@
 """What a launch line starts: one file for each launcher.
 
 To understand another launcher, add a file with `understands(words)` and `read(words, so_far)`, and
-its name to LAUNCHERS. `so_far` is what was read before it, such as variables of the environment;
-`read` returns a Program. A launcher that starts another one calls `read_line` with the rest.
+its name to LAUNCHERS. `so_far` is what was read before it, such as environment variables; `read`
+returns a Program. A launcher that starts another one calls `read_line` with the rest.
 """
 
 import contextlib
@@ -40,7 +40,8 @@ FORMS = (
 
 
 def read_line(words: Sequence[str], so_far: Program | None = None) -> Program:
-    """Nothing is started for it, and nothing of the program is read."""
+    """The program that a line starts. Nothing is started for this, and nothing of the program is
+    read."""
     so_far = so_far or Program("")
     words, variables = list(words), dict(so_far.environment)
     if len(words) == 1 and " " in words[0] and not os.path.exists(words[0]):
@@ -64,7 +65,7 @@ def read_line(words: Sequence[str], so_far: Program | None = None) -> Program:
 
 
 def _without(words: Sequence[str]) -> str:
-    """The part of the line that is understood."""
+    """An advice with the part of the line that is understood."""
     for position in range(1, len(words)):
         if re.fullmatch(STARTS_PYTHON, os.path.basename(words[position])):
             while position > 1 and ASSIGNMENT.match(words[position - 1]):
@@ -74,7 +75,7 @@ def _without(words: Sequence[str]) -> str:
 
 
 def words_of_shell(text: str) -> list[str]:
-    """Of a command in one word. Where its output goes does not matter."""
+    """The words of a shell command. Redirections of its output are dropped."""
     text = re.sub(r"\s*\|\s*tee\s[^|;&]*$", "", REDIRECTION.sub("", text).rstrip(" &\n"))
     shell = shlex.shlex(text, posix=True, punctuation_chars=True)
     shell.whitespace_split = True
@@ -94,12 +95,12 @@ def words_of_shell(text: str) -> list[str]:
 def line_request(
     workload: Any, knobs: Mapping[str, Any], moved: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What a worker needs to run a launch line, which is checked; nothing for a function."""
+    """What a worker needs to run a launch line, after checking it. Empty for a function."""
     if not isinstance(workload, list | tuple):
         return {}
     line = launch_line(workload)
     line.check_knobs(knobs, moved)
-    # Also checks the line: a search puts the sizes in later.
+    # This also checks the line; a search fills in its sizes later.
     program = read_line(line.filled({**dict.fromkeys(moved, 1), **knobs}))
     stdin = None
     with contextlib.suppress(OSError, ValueError, AttributeError):

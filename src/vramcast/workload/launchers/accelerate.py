@@ -40,7 +40,7 @@ def read(words: Sequence[str], so_far: Program) -> Program:
 
 
 def _arguments(words: list[str]) -> Any:
-    """As accelerate itself reads them, with what its configuration file says."""
+    """The arguments as accelerate itself reads them, including its configuration file."""
     try:
         from accelerate.commands import launch
     except ImportError:
@@ -64,7 +64,8 @@ def _arguments(words: list[str]) -> Any:
 
 
 def _environment(given: Any) -> tuple[dict[str, str], int, int]:
-    """(variables that the launcher sets, processes, processes of a machine)."""
+    """The variables that the launcher sets, the number of processes, and the processes per
+    machine."""
     from accelerate.utils import launch
 
     world_size, machines = int(given.num_processes or 1), int(given.num_machines or 1)

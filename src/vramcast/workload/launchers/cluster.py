@@ -1,4 +1,4 @@
-"""`srun`, `mpirun` and their like: the line behind them, as one of the processes they start."""
+"""`srun`, `mpirun` and the like: the line after them, as one of the processes that they start."""
 
 import os
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 from vramcast.workload.launchers.torchrun import count, in_world
 
-# The options that no value follows; a value is the next word, or stands behind "=".
+# Options without a value. The value of others is the next word, or follows "=".
 _SRUN = (
     "-E -H -I -K -O -Q -X -k -l -s -u -v --contiguous --disable-status --exact --exclusive -W0 "
     "--kill-on-bad-exit --label --multi-prog --no-kill --no-requeue --overcommit --overlap --pty "
@@ -54,7 +54,7 @@ def read(words: Sequence[str], so_far: Program) -> Program:
         raise WorkloadError(f"`{name}` starts no program.", f"For example {name} python train.py.")
     program = launchers.read_line(rest, so_far)
     size, nodes = _processes(name, given)
-    # torchrun, which starts the processes of a machine, says itself how many there are
+    # torchrun starts the processes of a machine, and sets their number itself
     if program.world_size > 1 or "torchrun" in map(os.path.basename, rest):
         return program
     per_node = max(1, size // nodes)
@@ -64,7 +64,7 @@ def read(words: Sequence[str], so_far: Program) -> Program:
 
 
 def _processes(name: str, given: dict[str, str]) -> tuple[int, int]:
-    """In all, and on how many machines."""
+    """The number of processes in all, and of machines."""
 
     def number(*options: str) -> int | None:
         found = (option for option in options if option in given)
@@ -75,7 +75,7 @@ def _processes(name: str, given: dict[str, str]) -> tuple[int, int]:
     nodes, per_node = number(*NODES) if name == "srun" else None, number(*PER_NODE)
     size = number("--world_size", *counted)
     if name == "srun" and size is None and per_node is None and nodes is None:
-        # of the allocation that the line runs in
+        # those of the allocation in which the line runs
         size = int(os.environ.get("SLURM_NTASKS", "1"))
         nodes = int(os.environ.get("SLURM_NNODES", "1"))
     nodes = nodes or max(1, size // per_node if size and per_node else 1)
@@ -83,7 +83,7 @@ def _processes(name: str, given: dict[str, str]) -> tuple[int, int]:
 
 
 def _variables(name: str, size: int, nodes: int) -> dict[str, str]:
-    """What programs read of them; world.py has the names of a rank."""
+    """The launcher's variables that programs read; world.py has the names of a rank's variables."""
     each: dict[str, int | str]
     if name == "srun":
         each = {"NTASKS": size, "NPROCS": size, "NNODES": nodes, "JOB_NUM_NODES": nodes}

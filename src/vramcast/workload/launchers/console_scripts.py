@@ -1,5 +1,7 @@
-"""Commands that a package installs, such as `tune run` and `litgpt pretrain`: they are files in
-Python."""
+"""Commands that a package installs, such as `tune run` and `litgpt pretrain`.
+
+They are Python files.
+"""
 
 import os
 import re
@@ -12,7 +14,7 @@ from vramcast.workload.launch_line import Program
 from vramcast.workload.launchers.python import own_or_other
 from vramcast.workload.launchers.torchrun import in_world
 
-# The first line of such a file; for a long path pip writes the second form.
+# The first line of such a file. For a long path pip writes the second form.
 SHEBANG = re.compile(
     rb"#!\s*(?P<path>\S*/python[\d.]*t?|/usr/bin/env\s+python[\d.]*)\s*\n"
     rb"|#!/bin/sh\n'''exec' \"?(?P<long>[^\"\n]*?)\"? \"\$0\" \"\$@\"\n"
@@ -25,7 +27,7 @@ def understands(words: Sequence[str]) -> bool:
 
 
 def _renamed(words: Sequence[str]) -> Sequence[str]:
-    """`lightning run model` is called `fabric run` now."""
+    """`lightning run model` is now called `fabric run`."""
     if words[:2] == ["lightning", "run"]:
         return ["fabric", "run", *words[2 + (words[2:3] == ["model"]) :]]
     return words
@@ -34,7 +36,7 @@ def _renamed(words: Sequence[str]) -> Sequence[str]:
 def read(words: Sequence[str], so_far: Program) -> Program:
     words = _renamed(words)
     found = _found(words[0])
-    assert found is not None  # it was understood
+    assert found is not None  # `understands` has checked it
     path, interpreter = found
     program = replace(
         so_far,
@@ -48,15 +50,15 @@ def read(words: Sequence[str], so_far: Program) -> Program:
 
 
 def _number(words: Sequence[str], option: str) -> int:
-    """Of an option of `fabric run`."""
+    """The value of an option of `fabric run`."""
     text = " ".join(words).replace("_", "-")
     found = re.search(rf" {option}[= ](\d+)(?= |$)", text)
     return int(found[1]) if found else 1
 
 
 def _found(word: str) -> tuple[str, str] | None:
-    """The command's file and the interpreter that it names."""
-    # where no environment is active, commands are beside the interpreter
+    """The command's file, and the interpreter that it names. None if it is no Python command."""
+    # if no environment is active, commands are beside the interpreter
     path = shutil.which(word) or shutil.which(word, path=os.path.dirname(sys.executable))
     if path is None:
         return None

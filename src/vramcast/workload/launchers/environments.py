@@ -1,4 +1,4 @@
-"""`uv run`, `conda run` and their like: the line behind them, in the interpreter they choose."""
+"""`uv run`, `conda run` and the like: the line after them, in the interpreter that they choose."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from vramcast.errors import WorkloadError
 from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 
-# Options that are followed by no value.
+# Options without a value.
 WITHOUT_VALUE = {
     "uv": (
         r"--all-.*|--no-(?!extra$|group$|.*-package$).*|--(active|compile-bytecode|exact|frozen"
@@ -25,7 +25,7 @@ WITHOUT_VALUE = {
     "hatch": r"--(force-continue|ignore-compat)",
     "rye": r"--(list|verbose)|-[lv]+",
 }
-MODULE = ("-m", "--module")  # of uv: the next word is a module
+MODULE = ("-m", "--module")  # options of uv: the next word is a module
 SECONDS = 120
 
 
@@ -55,7 +55,7 @@ def read(words: Sequence[str], so_far: Program) -> Program:
 
 
 def _interpreter_of(command: list[str]) -> str:
-    """The one that the tool starts: it is asked."""
+    """The interpreter that the tool starts, found by running it."""
     question = [*command, "python", "-c", "import sys; print(sys.executable)"]
     try:
         asked = subprocess.run(

@@ -15,7 +15,7 @@ from vramcast.workload.reference import check_size
 
 NAME = re.compile(r"python(\d(\.\d+)?)?t?")
 WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-# Of these the rest of the letters may follow: -uB.
+# Flags whose letters can be combined, as in -uB.
 PLAIN = frozenset("bBdEiIOPqsSuvx")
 DISTRIBUTED_RUN = ("torch.distributed.run", "torch.distributed.launch")
 
@@ -88,13 +88,14 @@ def _file(words: Sequence[str], so_far: Program) -> Program:
 
 
 def own_or_other(word: str) -> str | None:
-    """None where it is vramcast's own. A bare `python` is: vramcast is installed beside it."""
+    """The interpreter's path, or None for vramcast's own. A bare `python` means vramcast's own,
+    which it is installed beside."""
     if os.sep not in word:
         return None
     found = shutil.which(os.path.expanduser(word))
     if found is None:
         raise WorkloadError(f"There is no interpreter {word!r}.", "Correct its path.")
-    # Environments differ by the folder of the interpreter: most have links to one and the same.
+    # Environments differ by the interpreter's folder: in most, it is a link to the same file.
     is_own = os.path.samefile(found, sys.executable) and os.path.samefile(
         os.path.dirname(found), os.path.dirname(sys.executable)
     )

@@ -1,4 +1,4 @@
-"""A script of a shell is not run: the one line in it that starts the training is."""
+"""Shell scripts: the script is not run, only the one line in it that starts the training."""
 
 import os
 import re
@@ -47,8 +47,8 @@ def read(words: Sequence[str], so_far: Program) -> Program:
 
 
 def _lines(text: str, arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """What the script puts into the environment, and the lines that may start the training, with
-    the values that it gives to names."""
+    """The variables that the script exports, and the lines that may start the training, with the
+    script's variables filled in."""
     values: dict[str, str] = {str(i): word for i, word in enumerate(arguments, 1)}
     exported: dict[str, str] = {}
 

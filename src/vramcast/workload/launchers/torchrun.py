@@ -9,7 +9,7 @@ from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 from vramcast.workload.world import MAX_WORLD_SIZE, rank_variables
 
-# From torch/distributed/run.py, of torch 2.13 and before.
+# Options from torch/distributed/run.py of torch 2.13 and before.
 _WITHOUT_VALUE = "standalone no-python run-path virtual-local-rank use-env"
 _WITH_VALUE = (
     "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts role "
@@ -55,7 +55,7 @@ def read(words: Sequence[str], so_far: Program) -> Program:
 
 
 def _full_name(option: str) -> str:
-    """As torchrun, which takes underscores and beginnings of names."""
+    """The option's full name. Like torchrun, it takes underscores and beginnings of names."""
     name = SHORT.get(option, option.replace("_", "-"))
     known = {"-m", "--module", *WITHOUT_VALUE, *WITH_VALUE}
     meant = [name] if name in known else [each for each in known if each.startswith(name)]
@@ -68,7 +68,7 @@ def _full_name(option: str) -> str:
 
 
 def in_world(program: Program, world_size: int, gpus_per_node: int) -> Program:
-    """The first process of so many, with the variables that torchrun gives it."""
+    """The first of so many processes, with the variables that torchrun sets."""
     if world_size > MAX_WORLD_SIZE:
         raise WorkloadError(
             f"The line starts {world_size:,} processes; at most {MAX_WORLD_SIZE:,} are simulated.",
@@ -84,7 +84,7 @@ def in_world(program: Program, world_size: int, gpus_per_node: int) -> Program:
 
 
 def count(launcher: str, option: str, value: str) -> int:
-    """`gpu` and `auto` are as many as the machine has: one is assumed."""
+    """The number of processes. `gpu` and `auto` mean as many as the machine has; one is assumed."""
     if value in ("gpu", "auto", "cpu", "xpu"):
         return 1
     if not value.isdecimal() or not 1 <= int(value[:9]) <= MAX_WORLD_SIZE:

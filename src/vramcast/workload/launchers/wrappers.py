@@ -1,4 +1,4 @@
-"""`timeout`, `nice`, `nohup` and their like: the line behind them is what is run."""
+"""`timeout`, `nice`, `nohup` and the like: only the line after them is run."""
 
 import os
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from vramcast.errors import WorkloadError
 from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 
-# The options whose value is the next word.
+# Options whose value is the next word.
 OPTIONS_WITH_VALUE = {
     "timeout": ("-s", "--signal", "-k", "--kill-after"),
     "nice": ("-n", "--adjustment"),
@@ -18,7 +18,7 @@ OPTIONS_WITH_VALUE = {
     "nohup": (),
     "time": (),
 }
-# A word of these stands before the line: a duration, a mask of processors.
+# These have one word before the line: a duration, or a mask of processors.
 WITH_OPERAND = ("timeout", "taskset")
 
 
