@@ -30,7 +30,7 @@ def _triton() -> tuple[str | None, str | None]:
 
 
 def _answer(question: Callable[[], Any]) -> Any:
-    """None where torch cannot say: a build without CUDA raises for some questions."""
+    """torch's answer. None if it cannot say: a build without CUDA raises for some questions."""
     try:
         return question()
     except Exception:

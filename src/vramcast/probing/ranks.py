@@ -21,7 +21,7 @@ from vramcast.probing.trial import Trial
 from vramcast.records.measurement import Device, MeasuredRank, Measurement, Outcome
 from vramcast.workload.world import rank_variables
 
-MOST_RANKS = 16  # of one machine
+MOST_RANKS = 16  # in one machine
 # When a rank has failed, the others wait for it in a collective. They are ended after this time.
 GRACE_SECONDS = 10.0
 

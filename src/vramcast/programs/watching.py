@@ -54,8 +54,8 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class StopRule:
-    steps: int | None = None  # exactly so many
-    whole: bool = False  # to the program's own end
+    steps: int | None = None  # stop after exactly so many
+    whole: bool = False  # run to the program's own end
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Watcher:
     # loaders that were begun after winding down, without batches: epochs in which nothing is done
     num_empty_loaders: int = 0
     has_started_others: bool = False  # processes, which are not watched
-    num_empty_epochs: int = 0  # of training
+    num_empty_epochs: int = 0  # empty epochs of training
     data_iterators: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)

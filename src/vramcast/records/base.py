@@ -79,7 +79,8 @@ class Record(Part):
         return {**plain, "kind": self.KIND, "version": self.VERSION}
 
     def to_json(self) -> str:
-        """One line. NaN and infinity, which JSON does not have, become null."""
+        """The record as one line of JSON. NaN and infinity, which JSON does not have, become
+        null."""
         return msgspec.json.format(msgspec.json.encode(self.to_dict()), indent=0).decode()
 
     @classmethod

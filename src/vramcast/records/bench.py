@@ -81,7 +81,7 @@ class Protocol(Part):
 class BenchTrial(Record, kind="bench trial"):
     model: str  # a name of the zoo, or file.py:function
     knobs: dict[str, str]
-    model_hash: str | None  # of the user's file; None for a model of the zoo
+    model_hash: str | None  # the hash of the user's file; None for a model of the zoo
     protocol: Protocol
     protocol_hash: str
     seed: Count

@@ -31,7 +31,7 @@ class Machine(Record, kind="machine"):
 
     gpus: list[GpuState] = field(default_factory=list)
     processes: list[GpuProcess] = field(default_factory=list)
-    capability: tuple[int, int] | None = None  # of the first GPU
+    capability: tuple[int, int] | None = None  # that of the first GPU
     torch_version: str | None = None
     torch_cuda: str | None = None  # None: a build without CUDA
     cudnn: Count | None = None

@@ -52,7 +52,7 @@ class Memory(Part):
 
 
 class StepTimes(Part):
-    """The times of the peaks of the measured steps, without the warm-up."""
+    """The times of the measured steps, without the warm-up."""
 
     seconds: list[Seconds]
     median_seconds: Seconds

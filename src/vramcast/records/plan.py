@@ -57,7 +57,7 @@ class GpuPlan(Part):
     total_hours: Number | None
     total_hours_low: Number | None = None
     total_hours_high: Number | None = None
-    cost: Number | None = None  # of all hours, where there is a price
+    cost: Number | None = None  # for all hours, if there is a price
     cost_low: Number | None = None
     cost_high: Number | None = None
     # Batches and memory are those of one GPU; tokens, hours and cost those of all together.

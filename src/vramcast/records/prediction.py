@@ -79,7 +79,7 @@ class Communication(Part):
     link: str  # inside a machine
     network: str  # between machines, for each GPU
     sent_bytes: Number  # by this GPU
-    seconds: Seconds  # of all collectives, one after the other
+    seconds: Seconds  # the sum over all collectives
     exposed_seconds: Seconds  # by how much they make the step longer; the rest runs beside kernels
     efficiency: Number  # the step's time without them, as a fraction of that with them
     collectives: list[Collective]
@@ -96,7 +96,7 @@ class StepForecast(Part):
     host_seconds: Seconds  # Python and the launches
     flops: Number
     moved_bytes: Number
-    achieved_fraction: Number  # of the GPU's peak rate for the main precision
+    achieved_fraction: Number  # the fraction reached of the GPU's peak rate for the main precision
     bound_by: BoundBy
     host: str = ""  # the machine on which the host's seconds were measured
     communication: Communication | None = None  # of several GPUs

@@ -62,7 +62,7 @@ LOSS_REASONS = (Reason.OTHER_LOSSES, Reason.LOSSES_NOT_FINITE, Reason.NO_LOSSES)
 
 
 class Speedup(Part):
-    """How many times as fast. By throughput, if the steps differ in size."""
+    """How many times as fast it is: by step time, or by throughput if the steps differ in size."""
 
     ratio: AboveZero
     # The 95 % confidence interval; None with too few runs.

@@ -17,7 +17,7 @@ from vramcast.records.bench import (
 )
 from vramcast.reporting import sections as page
 
-MOST_POINTS = 400  # of a loss curve
+MOST_POINTS = 400  # the most points of a loss curve
 MOST_IN_ALL = 20_000  # points of all curves in a chart: a page must stay small
 FEWEST_POINTS = 50
 

@@ -54,8 +54,8 @@ class Table:
 
 @dataclass(frozen=True)
 class Layer:
-    """One thing in a chart. Points are [x, y], of a bar [label, from, to, rank], of a band
-    [from, to], of a piece [from, to, height, rank, label]."""
+    """A series in a chart. Points are [x, y]; for a bar [label, from, to, rank], for a band [from,
+    to], for a piece [from, to, height, rank, label]."""
 
     # area (stacked), line, step (a line that jumps), dot, across (at y), down (at x), bar, band;
     # piece (stacked by rank while it is there), rest (on top of all pieces), limit (in a bar's row)
@@ -82,7 +82,8 @@ NO_AXIS = Axis("", "")
 
 @dataclass(frozen=True)
 class View:
-    """One chart; several are tabs. The terminal draws the first, or all with `in_terminal`."""
+    """One chart; several views are tabs. The terminal draws the first, or all with
+    `in_terminal`."""
 
     x: Axis
     y: Axis
@@ -204,8 +205,8 @@ Figure = Chart | Meter | Calculator | Tree
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """Only a record's first section says how it was `made`. Empty parts are not shown: a table
-    without rows, a chart without views, None, ""."""
+    """A section of a report. Only a record's first section says how it was `made`. Empty parts are
+    not shown: a table without rows, a chart without views, None, ""."""
 
     title: str
     kind: str = ""  # what was done, such as Predicted

@@ -44,7 +44,7 @@ def accumulating(function: Callable[..., Any]) -> Callable[..., Any]:
             finally:
                 _gate.open = _gate.used = True
 
-        # What is not callable is refused later, as for all workloads.
+        # A step that is not callable is refused later, as for all workloads.
         return passes if callable(step) else step
 
     return build

@@ -10,7 +10,7 @@ from functools import cache
 from linecache import getline
 from types import CodeType, FrameType
 
-MAX_INSTRUCTIONS = 60  # as many of a branch are read at most
+MAX_INSTRUCTIONS = 60  # at most so many of a branch are read
 CALLS = ("CALL", "PRECALL", "CACHE", "TO_BOOL", "NOP")
 STORES = ("STORE_", "POP_TOP", "RETURN_")
 ENDING = ("exit", "_exit", "fail", "_fail")  # functions that never return

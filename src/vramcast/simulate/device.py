@@ -201,7 +201,8 @@ class Device:
         return self._copy("work", Work, start)
 
     def distinct(self, rows: NDArray[Any]) -> tuple[list[int], NDArray[np.int64]]:
-        """Where each distinct row is first, and for each row which of these it is."""
+        """The index of the first of each group of equal rows, and for each row the number of its
+        group."""
         import numpy as np
 
         places, firsts = np.empty((2, len(rows)), np.int64)

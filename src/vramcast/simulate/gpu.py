@@ -19,7 +19,7 @@ from vramcast.tracing.trace import Compilations
 class AttentionKernels:
     """In which order scaled_dot_product_attention tries its kernels, and which it took."""
 
-    asked_for: tuple[str, ...] = ()  # by the user, instead of what torch would do
+    asked_for: tuple[str, ...] = ()  # set by the user, instead of torch's own order
     order: tuple[str, ...] = ()  # empty until it was called
     used: set[str] = field(default_factory=set)
 
@@ -39,31 +39,32 @@ class SimulatedGpu:
     convolutions: KnownConvolutions = field(default_factory=lambda: KnownConvolutions({}))
     # whether the program has asked which GPU this is, or how much memory it has
     was_asked: bool = False
-    compiles: bool = True  # torch.compile does, unless the user has switched it off
+    compiles: bool = True  # whether torch.compile compiles; the user can switch it off
     has_compiled: bool = False  # in this process
     is_of_function: bool = True  # not a whole program, which may build several models
-    num_devices: int = 1  # of the machine, as the program sees it
-    num_processes: int = 1  # that the launch line or --world-size starts
-    world_size: int = 1  # that the program has started torch.distributed with
-    num_communicators: int = 0  # that NCCL would have
+    num_devices: int = 1  # as many as the program sees in its machine
+    num_processes: int = 1  # started by the launch line or --world-size
+    world_size: int = 1  # with which the program has started torch.distributed
+    num_communicators: int = 0  # as many as NCCL would have
     has_nccl: bool = False  # the program has asked for it
     nccl_from: int = 0  # the first allocation after it has started
-    pipeline_ranks: set[int] = field(default_factory=set)  # that have its stages
+    # the ranks that have the pipeline's stages
+    pipeline_ranks: set[int] = field(default_factory=set)
     attention: AttentionKernels = field(default_factory=AttentionKernels)
     # what torch.cuda says about memory, and where it ends
     memory: LiveMemory = field(init=False)
     # of the current recording
     graphs: CudaGraphs = field(default_factory=CudaGraphs)
-    computes: bool = False  # all that it would compute, on the host
-    was_timed: bool = False  # something, in the last compilation
+    computes: bool = False  # whether the host computes everything that the GPU would
+    was_timed: bool = False  # whether the last compilation timed a kernel
     compilations: Compilations | None = None
-    # for what is no part of a usual step: Python's functions are not counted
+    # a block in which Python's functions are not counted, because it is no part of a usual step
     not_counting: Callable[[], AbstractContextManager[None]] = nullcontext
     reads: HostReads = field(init=False)
     elapsed: Elapsed = field(init=False)
     kept_by_nccl: KeptByNccl = field(init=False)
-    has_tried_kernels: bool = False  # cuDNN has, with cudnn.benchmark
-    # the workspace of the fastest of them, by those of all; None: that of cuDNN's first choice
+    has_tried_kernels: bool = False  # cuDNN has tried kernels, because of cudnn.benchmark
+    # chooses the fastest kernel's workspace from those of all kernels; None: cuDNN's first choice
     fastest: Callable[[Sequence[int]], int] | None = None
     notes: set[str] = field(default_factory=set)
     has_guessed_sizes: bool = False

@@ -22,7 +22,7 @@ PATIENT_READS = 20  # from here on values fall faster
 LOOP_FALL = 0.9
 TURNED_READS = 1000  # from here on values rise, and conditions have the other answer
 MAX_READS = 10_000
-MAX_KNOWN_READS = 50_000  # of values that are really computed
+MAX_KNOWN_READS = 50_000  # the same limit for values that are really computed
 LARGEST_VALUE = 1e30
 # Which share of a detector's boxes overlap with wanted ones: with new weights, and at most.
 FEW_OVERLAPS, MANY_OVERLAPS = 0.002, 0.25

@@ -23,7 +23,7 @@ ONE_HOLDER = 2
 @dataclass
 class Shelf:
     tensors: list[Any]
-    ends_seconds: float  # of the collective, at which the GPU is done with them
+    ends_seconds: float  # when the collective ends, so that the GPU no longer needs them
 
     def clear(self) -> None:
         self.tensors.clear()
@@ -70,6 +70,6 @@ class KeptByNccl:
 
 def _is_last(tensor: Any) -> bool:
     """Whether nothing else holds this tensor's memory."""
-    import torch  # which the simulated device must precede
+    import torch  # imported here, because the simulated device must be loaded before torch
 
     return int(torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)) <= ONE_HOLDER

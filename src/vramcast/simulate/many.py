@@ -40,7 +40,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Where:
-    """Which processors simulate, and what is kept."""
+    """Which processors simulate, and where answers are kept."""
 
     ray: str | None = None  # the address of a cluster; None: this machine
     folder: Path | None = None  # keeps the answers; the caller has locked it

@@ -24,7 +24,7 @@ from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, W
 
 # A step with fewer operators than this share of a usual step's is not whole.
 WHOLE_STEP = 0.9
-ALIKE = 0.999  # of the bytes that two steps ask for
+ALIKE = 0.999  # steps are alike if the smaller asks for at least this share of the larger's bytes
 LARGE = 1 << 20  # larger blocks leave gaps that matter
 MOST_UNTIL_STEADY = 6  # steps
 FEW_OPERATORS = 10_000
@@ -64,7 +64,8 @@ class Recording:
     locations: Locations
     ownership: Ownership
     python_calls: PythonCalls
-    # what each mark in the events begins, and how many functions were called until the next
+    # for each mark in the events, the phase that it begins; and how many functions were called
+    # until the next mark
     segments: list[PhaseName] = field(default_factory=list)
     calls: list[int] = field(default_factory=list)
     # how many more steps the last one stands for

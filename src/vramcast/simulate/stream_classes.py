@@ -9,7 +9,7 @@ import ctypes
 import importlib
 from typing import Any
 
-CUDA = 1  # as a c10::DeviceType
+CUDA = 1  # the value of c10::DeviceType
 
 
 def install(library: ctypes.CDLL) -> None:

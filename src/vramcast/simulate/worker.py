@@ -58,7 +58,7 @@ def preload() -> None:
     if needs_building():
         return
     device = load_device()
-    importlib.import_module("numpy.ma")  # as np.unique does
+    importlib.import_module("numpy.ma")  # np.unique imports it
     from vramcast.simulate import kernels, locations, ownership, patches, python_calls, recording
 
     kernels.install_for("aten", device.library)

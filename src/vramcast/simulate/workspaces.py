@@ -54,7 +54,7 @@ def as_taken_by(torch_version: str) -> dict[str, str]:
 
 def configured(otherwise: int) -> int:
     """The bytes that CUBLAS_WORKSPACE_CONFIG asks for, in pairs of a size in KiB and a count, such
-    as :4096:2:16:8. torch and cuBLAS each take so much."""
+    as :4096:2:16:8. torch and cuBLAS each take this much."""
     config = os.environ.get("CUBLAS_WORKSPACE_CONFIG")
     if not config:
         return otherwise

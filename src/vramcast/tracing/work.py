@@ -29,7 +29,7 @@ class Convolution(NamedTuple):
     dims: int
     is_transposed: bool = False
     is_channels_last: bool = False
-    of_data: bool = False  # which gradients a backward pass computes
+    of_data: bool = False  # whether a backward pass computes this gradient, and the next one
     of_weight: bool = False
     batch: int = 0  # 0: not known
     is_dilated: bool = False

@@ -13,7 +13,7 @@ from vramcast.tracing.work import OperatorWork
 _NAMES = ("sum", "mean", "prod", "amax", "amin", "any", "all", "linalg_vector_norm", "var", "std")
 REDUCTIONS = frozenset(f"aten::{name}" for name in _NAMES)
 THREADS, WARP, OF_MULTIPROCESSOR = 512, 32, 2048
-FEWEST_VALUES, MOST_VALUES = 16, 256  # of a thread
+FEWEST_VALUES, MOST_VALUES = 16, 256  # the fewest and the most values that a thread adds up
 WHOLE_IN_VECTORS = 128
 AT_ONCE = 4  # reads that a thread has under way at the same time
 # Recorded factors: where the last block is not full, and where addresses must be computed first.

@@ -183,7 +183,7 @@ def flash_forward(q: Tensor, k: Tensor, dropout_p: float = 0.0) -> Any:
     log_sumexp = new(batch, heads, queries, dtype=torch.float32)
     splits = num_splits(batch, heads, queries, k.shape[2], width) if dropout_p == 0 else 1
     parts = []
-    if splits > 1:  # of the log-sum-exp and of the result
+    if splits > 1:  # parts of the log-sum-exp and of the result
         rows = splits * batch * heads * queries
         parts = scratch(rows * 4, rows * round_up(width, 32) * 4)
     rng_state, unused = new(2, dtype=torch.uint64), new(dtype=torch.uint64)

@@ -285,7 +285,8 @@ def _columns_bytes(y: Tensor, weight: Tensor) -> int:
 
 @kernel("_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d", "slow_conv_dilated3d")
 def slow_forward(x: Tensor, weight: Tensor, **others: Any) -> Tensor:
-    """Where an argument is missing, it has torch's default."""
+    """torch's own kernel, which copies patches into columns. A missing argument has torch's
+    default."""
     ones = [1] * (weight.dim() - 2)
     defaults = {"stride": ones, "padding": [0 for _ in ones], "dilation": ones, "groups": 1}
     shape = _result_shape(x, weight, _geometry({**defaults, **others}))

@@ -11,7 +11,7 @@ from vramcast.simulate.kernels.registry import Target, kernel, new, note, scratc
 
 # threads of a multiprocessor, and the random state of each
 DROPOUT_THREADS, DROPOUT_STATE_BYTES = 2048, 24
-# of a GRU cell, per hidden unit: activations kept for the backward pass, and gates
+# a GRU cell has, per hidden unit, so many activations kept for the backward pass, and so many gates
 GRU_ACTIVATIONS, GRU_GATES = 5, 3
 KINDS = ("RNN", "RNN", "LSTM", "GRU")  # by torch's mode: relu, tanh, LSTM, GRU
 UNMEASURED = "cuDNN's workspace of a wide input or packed samples with projections is an estimate"

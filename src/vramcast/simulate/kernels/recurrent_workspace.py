@@ -30,9 +30,9 @@ class Recurrent:
     layers: int
     batch: int
     steps: int
-    all_steps: int  # of all samples together; packed samples have lengths of their own
+    all_steps: int  # the steps of all samples together; packed samples have different lengths
     directions: int
-    projection: int = 0  # of results and hidden states, if they are projected
+    projection: int = 0  # the width of results and hidden states, if they are projected
     dropout: bool = False  # between layers
     is_half: bool = False  # fp16; cuDNN has other kernels for bf16
     is_packed: bool = False

@@ -44,7 +44,7 @@ def wait_until_idle() -> None:
 
 
 def _is_autograd_running() -> bool:
-    # A backward pass inside a backward pass, as of checkpointing, runs on autograd's own thread.
+    # A backward pass inside a backward pass, as in checkpointing, runs on autograd's own thread.
     own = str(threading.get_native_id())
     tasks = os.listdir(TASKS) if os.path.isdir(TASKS) else []
     return any(_is_running_autograd_thread(task) for task in tasks if task != own)

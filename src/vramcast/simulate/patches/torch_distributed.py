@@ -23,7 +23,7 @@ from vramcast.simulate.patching import Patcher
 from vramcast.workload.world import USUAL_GPUS_PER_NODE
 
 LIBRARY = "torch.distributed.distributed_c10d"
-NCCL_VERSION = (2, 27, 5)  # of torch 2.10
+NCCL_VERSION = (2, 27, 5)  # that of torch 2.10
 TIME_NOT_MEASURED = (
     "the time of communication between GPUs is predicted from data sheets: it was not measured"
 )

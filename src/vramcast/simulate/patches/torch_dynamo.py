@@ -150,7 +150,8 @@ class _LazyDynamo(types.ModuleType):
 
     @staticmethod
     def allow_in_graph(function: Any) -> Any:
-        """Marks what it is given. Libraries do it as they are imported (einx)."""
+        """Marks its argument when torch._dynamo is real. Libraries such as einx call this while
+        they are imported."""
         if isinstance(function, list | tuple):
             return [_LazyDynamo.allow_in_graph(each) for each in function]
         _Later(function, lambda marked: sys.modules[NAME].allow_in_graph(marked))
