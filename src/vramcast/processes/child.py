@@ -15,6 +15,7 @@ from vramcast.processes.lifetime import begin_task, end_with_the_parent, take_on
 from vramcast.text import printable
 
 MAX_MESSAGE_CHARACTERS = 8000
+STACK_SLOTS = 70_000  # just over half a mebibyte: a whole one is taken
 # the file into which this process prints, if that is kept
 _log_file: str | None = None
 
@@ -103,3 +104,8 @@ def _outcome(order: dict[str, Any], channel: Channel) -> tuple[dict[str, Any], i
         text = "".join(traceback.format_exception_only(error)).strip()
         traceback.print_exc()
         return {"crashed": cut(text)}, 1
+
+
+# Python takes memory for calls by 16 KiB and returns them at once, at their edge with every call.
+# What needs much is given more, and room is left for the calls below it.
+_outcome.__code__ = _outcome.__code__.replace(co_stacksize=STACK_SLOTS)
