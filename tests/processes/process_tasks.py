@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +26,21 @@ def tells_thrice(request, tell):
 
 def large(request, tell):
     return "x" * request
+
+
+def most_faults_of_calls(request, tell):
+    """Pages that Python takes anew in so many calls, at the depth at which it takes most."""
+
+    def leaf(): ...
+
+    def below(depth):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(request):
+            leaf()
+        taken = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        return max(taken, below(depth - 1)) if depth else taken
+
+    return below(300)
 
 
 def where(request, tell):

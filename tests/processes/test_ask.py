@@ -59,6 +59,10 @@ def test_the_answer_comes_back_and_progress_before_it(server: ForkServer, tmp_pa
     assert run(server, "large", 5_000_000) == "x" * 5_000_000
 
 
+def test_calls_of_a_task_take_no_memory_from_the_system_each(server: ForkServer) -> None:
+    assert run(server, "most_faults_of_calls", 200) < 100
+
+
 def test_a_task_runs_where_it_was_asked_with_the_environment_of_that_moment(
     server: ForkServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

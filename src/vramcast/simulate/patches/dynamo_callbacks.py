@@ -21,8 +21,9 @@ def apply(patcher: Patcher) -> None:
     def begin(*_: Any) -> None:
         patcher.gpu.was_timed = False
         compiling.enter_context(patcher.gpu.compiling())
-        compiling.callback(gc.set_threshold, *gc.get_threshold())
-        gc.set_threshold(max(NEW_OBJECTS, gc.get_threshold()[0]), *gc.get_threshold()[1:])
+        first, *others = gc.get_threshold()
+        compiling.callback(gc.set_threshold, first, *others)
+        gc.set_threshold(first and max(NEW_OBJECTS, first), *others)  # 0: never
 
     handler = sys.modules[LIBRARY].CompilationCallbackHandler
     patcher.put(handler, "run_start_callbacks", begin)
