@@ -370,10 +370,13 @@ def test_less_garbage_is_looked_for_while_something_compiles(
     handler = SimpleNamespace(run_start_callbacks=None, run_end_callbacks=None)
     module = SimpleNamespace(CompilationCallbackHandler=handler)
     monkeypatch.setitem(sys.modules, dynamo_callbacks.LIBRARY, module)  # type: ignore[arg-type]
-    gpu: Any = SimpleNamespace(was_timed=True, compiling=nullcontext)
+    gpu: Any = SimpleNamespace(was_timed=True, compiling=nullcontext, autotunes=False)
     dynamo_callbacks.apply(Patcher(gpu))
     before = gc.get_threshold()
     handler.run_start_callbacks()
     assert gc.get_threshold() == (dynamo_callbacks.NEW_OBJECTS, *before[1:])
     handler.run_end_callbacks()
+    assert gc.get_threshold() == before
+    gpu.autotunes = True
+    handler.run_start_callbacks()
     assert gc.get_threshold() == before
