@@ -34,9 +34,9 @@ GROUPS = sorted(path.stem for path in (FOLDER / "groups").glob("*.py"))
 INTRODUCTION = """# Speed
 
 Made by `benchmarks/speed/run.py` from `benchmarks/speed/records.jsonl`: do not edit by hand.
-Every time is the shortest of several runs of the whole command, from its start to its end, on a
-machine that other programs used too. The ratio is to what stands beside it, measured in turns in
-the same run. ✓ and ✗ say whether what was aimed at is kept.
+Every time is the shortest of several runs of the whole command, from its start to its end. The
+load is how many processes wanted a core in the minute before. The ratio is to what stands beside
+it, measured in turns in the same run. ✓ and ✗ say whether what was aimed at is kept.
 
 <!-- not run: it takes minutes -->
 ```bash
@@ -63,6 +63,7 @@ def measure(group: str, repeats: int) -> None:
     sys.path.insert(0, str(FOLDER / "groups"))
     module = importlib.import_module(group)
     rows = []
+    load = round(os.getloadavg()[0], 1)
     try:
         for row in module.rows(repeats):
             print(cells(row), file=sys.stderr, flush=True)
@@ -77,6 +78,8 @@ def measure(group: str, repeats: int) -> None:
         "torch_version": importlib.metadata.version("torch"),
         "python": platform.python_version(),
         "repeats": repeats,
+        "command": f"python benchmarks/speed/run.py {group} --repeats {repeats}",
+        "load": load,
         "rows": rows,
     }
     append_line(RECORDS, record)
@@ -88,6 +91,7 @@ def machine() -> str:
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
+    # an Arm machine does not say its name there
     return f"{os.cpu_count()} cores, {names[0] if names else platform.machine()}"
 
 
@@ -99,11 +103,19 @@ def page(records: Iterable[dict[str, Any]]) -> str:
         parts.append(
             f"\n## {record['title']}\n\n"
             f"{record['date']}, {record['machine']}, torch {record['torch_version']}, "
-            f"Python {record['python']}, shortest of {record['repeats']}.\n\n"
+            f"Python {record['python']}, shortest of {record['repeats']}"
+            f"{how_measured(record)}.\n\n"
             "| what | command | seconds | processor seconds | GB | ratio to | ratio | aim | |\n"
             "|---|---|---:|---:|---:|---|---:|---|---|\n" + "\n".join(map(cells, rows)) + "\n"
         )
     return "".join(parts)
+
+
+def how_measured(record: dict[str, Any]) -> str:
+    """Nothing for older records, which do not say it."""
+    if "command" not in record:
+        return ""
+    return f": `{record['command']}`, load {record['load']} before it"
 
 
 def cells(row: Row) -> str:
