@@ -1,16 +1,17 @@
 """Why a run does not fit: the allocation that fails, and memory that grows from step to step."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vramcast.allocator.compiled import rounded_bytes
-from vramcast.allocator.replay import Replay, live_at, replay
+from vramcast.allocator.replay import EMPTY_CACHE, Replay, live_at, replay
 from vramcast.forecast.budget import Budget
 from vramcast.forecast.step_memory import step_around
 from vramcast.records.prediction import FailedAllocation, LargeTensor, MemoryGrowth, PhaseName
-from vramcast.tracing.trace import SimulatedRun, bytes_by_event
+from vramcast.tracing.trace import SimulatedRun
 
 NUM_ALIVE = NUM_GROWING = 5
 # Settings with which a run may fit that fails because of fragmentation.
@@ -85,6 +86,11 @@ def _settings_that_fit(trace: SimulatedRun, budget: Budget) -> list[str]:
     return found
 
 
+def _grown(step: NDArray[np.int64], sizes: NDArray[np.int64]) -> int:
+    made, freed = step[step > 0], -step[(step < 0) & (step != EMPTY_CACHE)]
+    return int(sizes[made - 1].sum() - sizes[freed - 1].sum())
+
+
 def memory_growth(
     trace: SimulatedRun,
     shown: Replay,
@@ -100,9 +106,7 @@ def memory_growth(
         return None
     # Requested bytes, because block sizes differ from step to step.
     sizes = rounded_bytes(trace.sizes)
-    changes = bytes_by_event(trace.events, sizes).cumsum()
-    at_start = changes[np.array(starts[1:])]
-    grown = int(np.diff(at_start).min())
+    grown = min(_grown(trace.events[begin:end], sizes) for begin, end in pairwise(starts[1:]))
     if grown < LEAST_GROWTH_BYTES:
         return None
     # Made in the last step but one, and still there at the end. Not the second step: it may replace

@@ -51,7 +51,7 @@ def step_memory(
     columns = {"event": np.array(kept), "allocated": allocated[begin:end][kept]}
     if reserved_bytes is not None:
         columns["reserved"] = reserved_bytes[begin:end][kept]
-    owners = by_event(events[:end], -1, categories.codes, categories.codes)
+    owners = by_event(events[:end], -1, categories.codes)
     by_name = {categories.words[code]: code for code in categories.used()}
     for name in sorted(by_name):
         own_bytes = np.where(owners == by_name[name], changes, 0).cumsum()

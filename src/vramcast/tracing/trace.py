@@ -282,15 +282,18 @@ def in_canonical_order(events: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def bytes_by_event(events: NDArray[np.int64], block_bytes: NDArray[np.int64]) -> NDArray[np.int64]:
     """By how much each event changes the allocated bytes."""
-    return by_event(events, 0, block_bytes, -block_bytes)
+    return by_event(events, 0, block_bytes, -1)
 
 
 def by_event(
-    events: NDArray[np.int64], otherwise: int, made: NDArray[Any], freed: NDArray[Any]
+    events: NDArray[np.int64], otherwise: int, values: NDArray[Any], when_freed: int = 1
 ) -> NDArray[Any]:
-    """For each event the value of its allocation: from `made` or `freed`, or `otherwise`."""
+    """For each event the value of its allocation, times `when_freed` at a free; or `otherwise`."""
+    count = len(values)
+    all_of_them = np.empty(2 * count + 1, values.dtype)
+    all_of_them[0], all_of_them[1 : count + 1] = otherwise, values
     # a free, which is negative, indexes from the end
-    all_of_them = np.concatenate(([otherwise], made, freed[::-1]), dtype=made.dtype)
+    np.multiply(values[::-1], when_freed, out=all_of_them[count + 1 :])
     if (is_emptied := events == EMPTY_CACHE).any():
         events = np.where(is_emptied, 0, events)
     found: NDArray[Any] = all_of_them[events]
