@@ -103,7 +103,9 @@ def try_cases(
     shown: Sequence[str] = (),
 ) -> list[Answer | VramcastError]:
     """Like `try_all`, for requests that call one function with different knobs: its imports are
-    done once. Not for launch lines or several GPUs. `shown` names the requests in the progress."""
+    done once. Few requests, launch lines, several GPUs, clusters and kept answers are left to
+    `try_all`.
+    `shown` names the requests in the progress."""
     num_cores, num_gpus = os.cpu_count() or 1, len({request["gpu"] for request in requests})
     is_line = any("line" in request for request in requests)
     if len(requests) < FEWEST_CASES or where != HERE or num_gpus > 1 or is_line:

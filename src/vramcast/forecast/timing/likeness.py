@@ -17,7 +17,7 @@ from vramcast.tracing.work import OperatorWork
 
 TABLE = "likeness-sm_90-torch-2.11.npz"
 LIKE, MOST = 3.0, 1.0  # the distance at which similarity falls to 1/e, and the largest logarithm
-WIDTHS = (8, 64)  # kernels are faster at multiples of these
+WIDTHS = (8, 64)  # being a multiple of one of these is a feature
 
 
 def factor(work: OperatorWork) -> float:
