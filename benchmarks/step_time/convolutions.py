@@ -1,4 +1,5 @@
-"""Fits the time of convolutions to recorded ones. Used by fit.py.
+"""Fits the time of convolutions to recorded ones. Used by fit.py; called itself, it writes only
+their part of the tables.
 
 shapes.jsonl.gz has those that shapes.py recorded, operators.jsonl.gz those of the families: seconds
 of their kernels alone. What benchmarks/convolutions has was timed with its launches.
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from others import tell_errors
 from scipy import linalg
-from steps import RECORDED, read_kernels
+from steps import HERE, RECORDED, read_kernels
 
 from vramcast.forecast.timing.convolutions import (
     COMMON,
@@ -29,10 +30,13 @@ from vramcast.forecast.timing.convolutions import (
     kind_of,
     least_seconds,
 )
+from vramcast.forecast.timing.convolutions import TABLE as TABLE_OF_CONVOLUTIONS
 from vramcast.forecast.timing.likeness import likeness
+from vramcast.forecast.timing.rates import TABLE
 from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import TF32, Convolution, OperatorWork
 
+TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 SHAPES = RECORDED / "shapes.jsonl.gz"
 H200 = find_gpu("h200")
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
@@ -153,3 +157,18 @@ def fit_convolutions() -> tuple[dict[str, list[float]], dict[str, np.ndarray], f
         table[f"{name} weights"] = weights.astype(np.float32)
     means = np.array([np.mean(of_network) for of_network in errors.values()])
     return sums, table, float(1.4826 * np.median(np.abs(means)))
+
+
+def main() -> None:
+    """Writes only what is told of convolutions."""
+    sums, like_them, spread = fit_convolutions()
+    np.savez_compressed(TABLES / TABLE_OF_CONVOLUTIONS, **like_them)
+    path = TABLES / TABLE
+    rates = json.loads(path.read_text())
+    rates["convolutions"] = sums
+    print("spread", round(spread, 4), "before", rates["spread"]["convolutions"])
+    path.write_text(json.dumps(rates, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -27,6 +27,7 @@ from scipy.optimize import least_squares
 from steps import HERE, read_kernels
 
 from vramcast.forecast.timing.additions import is_sum
+from vramcast.forecast.timing.columns import COLUMNS, columns_seconds, is_columns
 from vramcast.forecast.timing.convolutions import is_convolution
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
@@ -48,6 +49,7 @@ TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 H200 = find_gpu("h200")
 RECORDED = (
     *("families_kernels.jsonl.gz", "mixed_kernels.jsonl.gz", "mixed_second_kernels.jsonl.gz"),
+    "known_badly_kernels.jsonl.gz",
 )
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
@@ -57,6 +59,7 @@ BEFORE = (
 # What was simulated before it had its sizes.
 COUNTED_ANEW = ("aten::cat", "aten::copy_", "aten::index", "aten::_index_put", "aten::gather")
 START_OF_WALK = (2e-6, 0.85, 2.3e-12, 2e-13, 1.5e-12, 4e-12, 0.8)
+START_OF_COLUMNS = {COLUMNS[0]: (3e-6, 3e-12, 2e-7), COLUMNS[1]: (4e-6, 7e-12, 1.2e-11)}
 START_OF_INNER = (2e-6, 0.8, 2e-6, 2e-7, 2e-12, 1e-6)
 NOISE = 0.03  # variance of a recorded logarithm
 FEWEST = 40
@@ -88,6 +91,9 @@ def fitted(kernels: Kernels, rates: Rates) -> Rates:
             inner[f"{kernel[0].operator} inner"].append(kernel)
             inner[REDUCTION_INNER].append(kernel)
     more = {WALK: fit([k for k in kernels if is_walk(k[0])], walk_seconds, START_OF_WALK)}
+    for name in COLUMNS:
+        chosen = [k for k in kernels if k[0].operator == name and is_columns(k[0])]
+        more[name] = fit(chosen, columns_seconds, START_OF_COLUMNS[name])
     for name, chosen in inner.items():
         if len(chosen) >= FEWEST:
             more[name] = fit(chosen, inner_seconds, START_OF_INNER)

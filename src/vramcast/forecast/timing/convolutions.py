@@ -19,7 +19,6 @@ FIXED_SECONDS = 3e-6
 SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
 # With 16-bit numbers cuDNN may go through a large filter element by element.
 LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
-TILE = 128  # positions
 ALIGNED = 8  # channels that the tensor cores take at once
 COMMON = 3  # the first features, which say nothing about the kind of kernel
 LIKE = 2.0  # a distance
@@ -44,17 +43,7 @@ def convolution_seconds(
         places, weights = (table(TABLE)[f"{name} {what}"] for what in ("places", "weights"))
         logarithm += likeness(values[None, COMMON:], places, LIKE)[0] @ weights
         seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, float(logarithm))))
-    return seconds / (at_once(sizes, work, gpu) if directions == ["forward"] else 1)
-
-
-def at_once(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> int:
-    """How many groups run at the same time. Where the filter is large, each group has a kernel of
-    its own, and small kernels run beside each other."""
-    is_long = sizes.kernel >= LONG_FILTER and sizes.channels % WHOLE_CHANNELS > 0
-    if not is_long or work.item_bytes > 2:
-        return 1
-    beside = gpu.num_multiprocessors // math.ceil(sizes.positions / TILE)
-    return max(1, min(int(groups_of(sizes, work)), beside))
+    return seconds
 
 
 def groups_of(sizes: Convolution, work: OperatorWork) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from vramcast.forecast.timing.additions import SUM, additions_seconds, is_sum, sum_seconds
+from vramcast.forecast.timing.columns import columns_seconds, is_columns
 from vramcast.forecast.timing.communication import COLLECTIVE
 from vramcast.forecast.timing.convolutions import (
     convolution_seconds,
@@ -287,6 +288,8 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if is_inner(work) and REDUCTION_INNER in rates.kernels:
         own = rates.kernels.get(f"{work.operator} inner", rates.kernels[REDUCTION_INNER])
         return KernelTime(inner_seconds(work, gpu, own), 0.0)
+    if is_columns(work) and work.operator in rates.kernels:
+        return KernelTime(columns_seconds(work, gpu, rates.kernels[work.operator]), 0.0)
     known = _own_rate(work, rates)
     slower = 1.0 if known or work.is_known else CUSTOM_SLOWER
     known = known or rates.kernels[ACCESS_NAMES[work.access]]

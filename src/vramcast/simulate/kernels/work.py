@@ -107,6 +107,11 @@ def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Siz
         return 2.0 * result.numel() * inner, (1, rows, result.shape[-1], inner)
     if name.startswith("_cudnn_rnn"):
         return _recurrent(name, named)
+    if name == "im2col":  # a kernel for each sample
+        samples, taken = math.prod(named["x"].shape[:-3]), math.prod(named["kernel_size"])
+        return 0.0, (0, samples, result.numel(), taken)
+    if name == "col2im":
+        return 0.0, (0, result.numel(), named["x"].numel(), 0)
     matrix = named.get("A", named.get("x"))
     if "linalg_" in name and isinstance(matrix, torch.Tensor) and matrix.dim() > 1:
         return 0.0, _system(matrix, named.get("B"))
