@@ -272,6 +272,8 @@ def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
     """The reads of a thread that follow each other. Normalization.cuh: 512 threads for a channel,
     in rows."""
     is_across, samples, positions, _ = work.sizes
+    if "cum" in work.operator and is_across and samples:  # a thread reads row after row
+        return 2 * samples * work.item_bytes
     if "batch_norm" not in work.operator or is_across:
         return work.num_bytes / units
     width = min(512, max(32, 1 << (positions - 1).bit_length()))

@@ -52,6 +52,8 @@ def work_of(
     elif units := _units(name, named):
         shape = named["x"].shape if "batch_norm" in name else (0, 0, 0)
         sizes = int(_is_across(name, named)), shape[0], math.prod(shape[2:]), units
+        if name.startswith(SCANS) and sizes[0]:
+            sizes = 1, named["x"].numel() // units, 0, units
     if name == ENLARGED:
         is_last, number = int(_is_across(name, named)), named["grad"].numel()
         sizes = is_last, 4 * number, math.prod(named["input_size"]), is_last * number
