@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +18,6 @@ import vramcast
 from vramcast.simulate.patches import (
     autograd_cache,
     bitsandbytes_library,
-    dynamo_callbacks,
     flash_attn_library,
     inductor,
     inductor_config,
@@ -362,21 +359,3 @@ def test_xformers_offers_the_kernels_of_torch_without_compiled_parts_of_its_own(
     assert common._built_with_cuda
     patcher.undo()
     assert not common._built_with_cuda
-
-
-def test_less_garbage_is_looked_for_while_something_compiles(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    handler = SimpleNamespace(run_start_callbacks=None, run_end_callbacks=None)
-    module = SimpleNamespace(CompilationCallbackHandler=handler)
-    monkeypatch.setitem(sys.modules, dynamo_callbacks.LIBRARY, module)  # type: ignore[arg-type]
-    gpu: Any = SimpleNamespace(was_timed=True, compiling=nullcontext, autotunes=False)
-    dynamo_callbacks.apply(Patcher(gpu))
-    before = gc.get_threshold()
-    handler.run_start_callbacks()
-    assert gc.get_threshold() == (dynamo_callbacks.NEW_OBJECTS, *before[1:])
-    handler.run_end_callbacks()
-    assert gc.get_threshold() == before
-    gpu.autotunes = True
-    handler.run_start_callbacks()
-    assert gc.get_threshold() == before

@@ -41,7 +41,6 @@ class SimulatedGpu:
     was_asked: bool = False
     compiles: bool = True  # whether torch.compile compiles; the user can switch it off
     has_compiled: bool = False  # in this process
-    autotunes: bool = False  # templates of kernels are timed
     is_of_function: bool = True  # not a whole program, which may build several models
     num_devices: int = 1  # as many as the program sees in its machine
     num_processes: int = 1  # started by the launch line or --world-size

@@ -98,7 +98,6 @@ def switched_off(gpu: SimulatedGpu) -> Iterator[None]:
 
 def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher: Patcher) -> Any:
     is_first, patcher.gpu.has_compiled = not patcher.gpu.has_compiled, True
-    patcher.gpu.autotunes |= "max" in str(options)
     folder = cache_folder() / FOLDER
     make_folder(folder)
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
