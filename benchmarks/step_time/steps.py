@@ -43,6 +43,15 @@ def with_samples(work: OperatorWork) -> OperatorWork:
     return work._replace(sizes=(is_last, 1, positions, channels))
 
 
+def with_rows(work: OperatorWork) -> OperatorWork:
+    """What was simulated before running sums across rows told how many these are."""
+    is_across, rows, _, units = work.sizes
+    if "::cum" not in work.operator or not is_across or rows or not units:
+        return work
+    size = work.item_bytes if work.dtype > 0 else 8  # those of integers
+    return work._replace(sizes=(1, round(work.num_bytes / (2 * size * units)), 0, units))
+
+
 def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
     """Each with its median seconds, and how often it was seen."""
     kernels = []
@@ -51,13 +60,14 @@ def read_kernels(name: str) -> list[tuple[OperatorWork, float, int]]:
         for line in file:
             operator, dtype, flops, num_bytes, sizes, access, seconds, count = json.loads(line)
             work = OperatorWork(operator, dtype, flops, num_bytes, tuple(sizes), 0, access)
-            kernels.append((with_samples(work), seconds, count))
+            kernels.append((with_rows(with_samples(work)), seconds, count))
     return kernels
 
 
 def works_of(record: dict[str, Any]) -> list[OperatorWork]:
     """In the order in which the step calls them."""
-    works = [with_samples(OperatorWork(*f[:4], tuple(f[4]), *f[5:])) for f in record["works"]]
+    made = (OperatorWork(*f[:4], tuple(f[4]), *f[5:]) for f in record["works"])
+    works = [with_rows(with_samples(work)) for work in made]
     return [works[index] for index in record["order"]]
 
 
