@@ -226,10 +226,9 @@ def test_no_file_is_too_long_to_read_in_one_go() -> None:
 def num_words_of_code(source: str) -> int:
     lines = dict(enumerate(source.splitlines(), 1))
     for node in ast.walk(ast.parse(source)):
-        has_docstring = isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node) is not None
-        if has_docstring:
+        if isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node) is not None:
             first = node.body[0]
-            lines |= dict.fromkeys(range(first.lineno, first.end_lineno + 1), "")
+            lines |= dict.fromkeys(range(first.lineno, 1 + (first.end_lineno or 0)), "")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             row, column = token.start
