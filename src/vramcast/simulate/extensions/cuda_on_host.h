@@ -227,7 +227,9 @@ struct RestrictPtrTraits {
 };
 }  // namespace at
 
+// In namespaces of their own: torch's CUDA builds have functions of the same names.
 namespace c10::cuda {
+inline namespace vramcast {
 class CUDAStream {
  public:
   CUDAStream() = default;
@@ -268,9 +270,11 @@ inline DeviceIndex current_device() { return 0; }
 inline DeviceIndex device_count() { return 1; }
 inline void set_device(DeviceIndex) {}
 inline void device_synchronize() {}
+}  // namespace vramcast
 }  // namespace c10::cuda
 
 namespace at::cuda {
+inline namespace vramcast {
 using namespace c10::cuda;
 inline cudaDeviceProp* getCurrentDeviceProperties() { return &vramcast_gpu_of_extension; }
 inline cudaDeviceProp* getDeviceProperties(c10::DeviceIndex) { return &vramcast_gpu_of_extension; }
@@ -280,8 +284,8 @@ template <typename T>
 inline T ATenCeilDiv(T a, T b) {
   return (a + b - 1) / b;
 }
+}  // namespace vramcast
 }  // namespace at::cuda
-namespace torch::cuda {}
 
 #define C10_CUDA_CHECK(EXPR) (void)(EXPR)
 #define C10_CUDA_CHECK_WARN(EXPR) (void)(EXPR)
