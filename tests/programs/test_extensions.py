@@ -11,7 +11,6 @@ from vramcast.errors import WorkloadError
 from vramcast.processes.progress import Progress
 
 PROGRAM = Path(__file__).parent / "small" / "extension" / "train.py"
-MIB = 1 << 20
 
 
 def predict(path: Path) -> tuple[vramcast.Prediction, list[str]]:
@@ -24,10 +23,10 @@ def predict(path: Path) -> tuple[vramcast.Prediction, list[str]]:
 
 
 def test_the_host_code_runs_and_allocates_what_it_does_on_a_gpu() -> None:
-    """Weight, its gradient, two results of 1,024 rows and the gradient of one: 4 MiB each."""
+    """As measured on an H200 with nvcc (torch 2.11.0+cu130, 2026-11-18), predicted before."""
     found, printed = predict(PROGRAM)
     assert "132 multiprocessors" in printed
-    assert found.peak_allocated_bytes >= 5 * 4 * MIB
+    assert (found.peak_allocated_bytes, found.peak_reserved_bytes) == (83_919_872, 90_177_536)
 
 
 def test_what_cannot_be_compiled_is_said_with_the_compilers_own_words(tmp_path: Path) -> None:

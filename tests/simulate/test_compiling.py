@@ -252,6 +252,7 @@ def test_flash_attn_allocates_and_computes_what_torch_s_copy_of_it_does(
     assert its.peak_allocated_bytes == pytest.approx(ours.peak_allocated_bytes, abs=more_bytes)
     assert ours.step is not None and its.step is not None
     assert its.step.flops == ours.step.flops
+    assert its.step.device_seconds == pytest.approx(ours.step.device_seconds, rel=0.1)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch.nn.modules import module as nn_module
 
+from vramcast.allocator.settings import VARIABLES
 from vramcast.errors import UsageError
 from vramcast.probing.cuda_on_cpu import cuda_means_cpu
 from vramcast.probing.facts import Phase, Reporter
@@ -32,7 +33,6 @@ from vramcast.simulate.session import OUT_OF_MEMORY_NOTE
 from vramcast.workload.launch_line import Program
 from vramcast.workload.switches import apply_switches, switches_in_force
 
-SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 WATCHED = "every tensor was counted, which makes the steps slower"
 # the real function, because a program may replace it
 _exit = os._exit
@@ -72,9 +72,9 @@ class _OnGpu(GpuRun):
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
         if self.trial.allocator is not None:
-            for name in SETTINGS:
+            for name in VARIABLES:
                 os.environ.pop(name, None)
-            os.environ[SETTINGS[0]] = self.trial.allocator
+            os.environ[VARIABLES[0]] = self.trial.allocator
         self.prepare()
         torch.cuda._lazy_call(self.start)  # type: ignore[no-untyped-call]
         with self.telling_end(), self._peaks.unnoticed():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from vramcast.allocator.settings import VARIABLES
 from vramcast.errors import UsageError, WorkloadError
 from vramcast.forecast.budget import Budget
 from vramcast.processes.ask import TaskFailed
@@ -37,7 +38,6 @@ MOST_SECONDS_TO_REPEAT = 20
 # Twice what may be held (computing.h): all but scratch is, so that with more the run is in vain,
 # and its imports alone take seconds.
 MOST_COMPUTED_BYTES = 1 << 30
-SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
 
 @dataclass
@@ -176,7 +176,7 @@ class _SimulatedProgram(ProgramRun):
 
     def begin(self, phase: PhaseName) -> None:
         if self._settings is None:
-            found = (os.environ[name] for name in SETTINGS if os.environ.get(name))
+            found = (os.environ[name] for name in VARIABLES if os.environ.get(name))
             self._settings = next(found, "")
         self._recording.begin(phase)
 

@@ -28,16 +28,13 @@ ALIKE = 0.999  # steps are alike if the smaller asks for at least this share of 
 LARGE = 1 << 20  # larger blocks leave gaps that matter
 MOST_UNTIL_STEADY = 6  # steps
 FEW_OPERATORS = 10_000
+# Without a leading underscore. The first use of cuSOLVER makes the driver load its kernels.
 SOLVER_OPERATORS = frozenset(
     (
-        "linalg_qr",
-        "geqrf",
-        "linalg_householder_product",
-        "linalg_cholesky_ex",
-        "linalg_eigh",
-        "linalg_svd",
-        "linalg_lu_factor_ex",
-        "linalg_inv_ex",
+        *("linalg_qr", "geqrf", "linalg_householder_product", "linalg_lstsq", "linalg_eig"),
+        *("linalg_cholesky_ex", "linalg_eigh", "linalg_svd", "linalg_ldl_factor_ex"),
+        *("linalg_lu_factor_ex", "linalg_lu_solve", "linalg_solve_ex", "linalg_inv_ex"),
+        *("linalg_det", "linalg_slogdet"),
     )
 )
 WORKSPACE = "cublas_workspace"

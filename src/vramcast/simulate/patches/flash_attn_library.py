@@ -105,12 +105,14 @@ def apply(patcher: Patcher) -> None:
 def note_work(
     device: Any, q: Tensor, k: Tensor, batch: int, causal: bool, is_forward: bool
 ) -> None:
-    pairs = q.shape[:-1].numel() * k.shape[:-2].numel() / batch  # of a query and a key
+    """Samples of different lengths, one after the other, are timed as if all were as long."""
+    queries, keys = (x.shape[:-2].numel() / batch for x in (q, k))
+    pairs = batch * q.shape[-2] * queries * keys
     name = OPERATOR if is_forward else f"{OPERATOR}_backward"
     products = FORWARD_PRODUCTS if is_forward else BACKWARD_PRODUCTS
     flops = 2.0 * products * pairs * q.shape[-1] * (0.5 if causal else 1.0)
     num_bytes = 2.0 * products * q.element_size() * (q.numel() + k.numel())
-    sizes = (ctypes.c_int64 * 4)(q.shape[-2], q.shape[0], k.shape[0], q.shape[-1])
+    sizes = (ctypes.c_int64 * 4)(batch * q.shape[-2], round(queries), round(keys), q.shape[-1])
     device.vramcast_add_work(name.encode(), DTYPE_NUMBERS[q.dtype], flops, num_bytes, sizes, PLAIN)
 
 
