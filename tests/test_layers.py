@@ -71,9 +71,10 @@ MOST_LINES = 400
 # take launch lines, to answer fast and safely, to simulate compiled steps and several GPUs, to ask
 # cuDNN and Triton's compiler, to time kernels by rows, channels and groups and by recorded ones
 # that are like them, not to run again what an evaluation repeats, to draw the random numbers of a
-# GPU, to stand in for flash-attn 3, and to compute what decides sizes.
+# GPU, to stand in for flash-attn 3, to compute what decides sizes, and to run the host code of a
+# program's own CUDA extensions.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 153_750
+MOST_WORDS = 154_700
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 
