@@ -46,7 +46,7 @@ static bool is_alike(const at::Tensor& tensor, c10::ArrayRef<IValue> arguments,
   };
   return tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense() &&
          !tensor.is_quantized() && is_own(arguments[1], asks_own_type) &&
-         is_own(arguments[2], [](const IValue& given) { return given.toLayout() == at::kStrided; }) &&
+         is_own(arguments[2], [](const IValue& it) { return it.toLayout() == at::kStrided; }) &&
          is_own(arguments[3], [](const IValue& device) { return device.toDevice().is_cuda(); }) &&
          is_own(arguments[4], [](const IValue& pinned) { return !pinned.toBool(); }) &&
          is_own(format, [](const IValue& given) {
