@@ -80,6 +80,13 @@ def test_headers_with_kernels_stand_in_place_of_their_includes_once(tmp_path: Pa
     assert found.endswith("#include <vector> int n;")
 
 
+@pytest.mark.parametrize("cut", ["__global__ void k(int n) { if (n) {", "__device__ int f(int"])
+def test_a_source_that_was_cut_short_is_left_for_the_compiler_to_refuse(
+    tmp_path: Path, cut: str
+) -> None:
+    assert host_code(tmp_path, cut) == cut
+
+
 def test_errors_name_the_line_of_the_source(tmp_path: Path) -> None:
     source = tmp_path / "source.cu"
     source.write_text(KERNEL + "int wrong;")

@@ -38,8 +38,8 @@ class HostSources(NamedTuple):
     flags: list[str]
 
 
-def is_cuda(source: str) -> bool:
-    return source.endswith(CUDA_SUFFIXES)
+def is_cuda(source: str | Path) -> bool:
+    return Path(source).suffix in CUDA_SUFFIXES
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def host_sources(
     texts = {
         f"{number}_{path.stem}.cpp": host_part(path, folders)
         for number, path in enumerate(given)
-        if is_cuda(path.name)
+        if is_cuda(path)
     }
     folder = _folder(name, [*texts.values(), *flags, *map(str, (*given, *folders))])
     descriptor = os.open(folder, os.O_RDONLY)
@@ -62,7 +62,7 @@ def host_sources(
         lock(descriptor)
         (folder / "lock").unlink(missing_ok=True)  # torch's own
         _write(folder, texts)
-        plain = [str(path) for path in given if not is_cuda(path.name)]
+        plain = [str(path) for path in given if not is_cuda(path)]
         of_sources = dict.fromkeys(str(path.parent) for path in given)
         yield HostSources(
             folder,
@@ -78,7 +78,7 @@ def _folder(name: str, parts: Sequence[str]) -> Path:
     digest = hashlib.sha256(HEADER.read_bytes())
     for part in (torch_version(), str(torch_folder()), *parts):
         digest.update(part.encode() + b"\0")
-    folder = cache_folder() / FOLDER / f"{name}-{digest.hexdigest()[:16]}"
+    folder = cache_folder() / FOLDER / f"{Path(name).name}-{digest.hexdigest()[:16]}"
     make_folder(folder.parent)
     make_folder(folder)
     for library in folder.glob("*.so"):

@@ -33,7 +33,7 @@ class Edit(NamedTuple):
 def host_part(source: Path, folders: Sequence[Path]) -> str:
     """The host code of a file and of the CUDA headers that it includes from these folders."""
     text = _with_headers(source, folders, set())
-    text = _apply(text, _edits_of_functions(text))
+    text = "".join(_edited(text, _edits_of_functions(text)))
     return PRELUDE + LAUNCH.sub("", text)
 
 
@@ -98,10 +98,11 @@ def _edit_of(shape: str, mark: re.Match[str]) -> Edit | None:
     if body is None:
         return None
     end = body.end() if body[0] == ";" else _closing(shape, body.start())
-    if mark[1] == "device":
-        return Edit(begin, end, _line_ends(shape, begin, end))
-    if body[0] == ";":
+    is_device = mark[1] == "device"
+    if end is None or (body[0] == ";" and not is_device):
         return None
+    if is_device:
+        return Edit(begin, end, _line_ends(shape, begin, end))
     return Edit(body.start(), end, "{" + _line_ends(shape, body.start(), end) + "}")
 
 
@@ -109,6 +110,8 @@ def _arguments(shape: str, begin: int) -> tuple[int, int] | None:
     """From the parenthesis of a function's arguments to behind its end. A variable has none."""
     while (found := re.compile(r"[(;=]").search(shape, begin)) and found[0] == "(":
         before, end = shape[begin : found.start()], _closing(shape, found.start())
+        if end is None:
+            return None
         if WITH_PARENTHESES.search(before) or before.rstrip().endswith("operator"):
             begin = end
             continue
@@ -116,8 +119,9 @@ def _arguments(shape: str, begin: int) -> tuple[int, int] | None:
     return None
 
 
-def _closing(shape: str, begin: int) -> int:
-    """The place behind what closes the bracket at `begin`."""
+def _closing(shape: str, begin: int) -> int | None:
+    """The place behind what closes the bracket at `begin`. None in a source that was cut short:
+    it is left as it is, and the compiler says so."""
     opening, depth = shape[begin], 0
     for place in range(begin, len(shape)):
         if shape[place] == opening:
@@ -126,18 +130,14 @@ def _closing(shape: str, begin: int) -> int:
             depth -= 1
             if not depth:
                 return place + 1
-    return len(shape)
+    return None
 
 
 def _line_ends(shape: str, begin: int, end: int) -> str:
     return "\n" * shape.count("\n", begin, end)
 
 
-def _apply(text: str, edits: list[Edit]) -> str:
-    return "".join(_pieces(text, edits))
-
-
-def _pieces(text: str, edits: list[Edit]) -> Iterator[str]:
+def _edited(text: str, edits: list[Edit]) -> Iterator[str]:
     place = 0
     for edit in edits:
         yield text[place : edit.begin]

@@ -55,7 +55,7 @@ def apply(patcher: Patcher) -> None:
                 raise RuntimeError(
                     f"the host code of the CUDA extension {given['name']!r}, without its kernels, "
                     f"was not compiled: {_first_error(problem)}"
-                ) from problem
+                ) from None
         _describe(next(host.folder.glob("*.so")), patcher.gpu)
         return _with_work(module, given["name"], patcher.gpu)
 

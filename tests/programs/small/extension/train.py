@@ -8,7 +8,7 @@ from torch.utils.cpp_extension import load
 HERE = Path(__file__).parent
 load(
     name="own_kernels",
-    sources=[str(HERE / "kernels.cu")],
+    sources=[HERE / "kernels.cu"],
     extra_cuda_cflags=["-O3", "--use_fast_math", "-DROWS=1024"],
     is_python_module=False,
 )
