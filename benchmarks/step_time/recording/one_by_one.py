@@ -1,15 +1,18 @@
-"""Profiles steps one after the other, each in a process of its own, forked when all libraries are
-imported: nothing else runs while one is measured.
+"""Profiles steps one after the other, all in one process that imports every library once: nothing
+else runs while one is measured.
 
     python benchmarks/step_time/recording/one_by_one.py OUT SECONDS LIST
 
 A line of LIST is `step FILE.py:FUNCTION knob=value ...`, or `kernels ...` for a family of
 operators, as record.py has them. OUT gets a file of each, named by its last knob's value or its
-function. What would begin when the seconds are over is left out, and told.
+function. Between two, memory is given back and torch's switches are set as they were. Where the
+process dies or a step takes too long, the others go on in a new one. What would begin when the
+seconds are over is left out, and told.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -20,18 +23,16 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 
-# so that asking for a GPU does not keep the forked from using it
-os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"
-
 import torch
 from profiled import kernels_of, profiled
 
 from vramcast.workload.knobs import split_assignments
 
 MOST_SECONDS = 75
+BEGUN = "begun"  # a file with the names of what was begun
 LIBRARIES = (
     *("torchvision", "transformers.modeling_utils", "timm", "diffusers.models.modeling_utils"),
-    *("peft", "torch._dynamo", "torch._inductor.compile_fx"),
+    "peft",
 )
 
 
@@ -50,49 +51,62 @@ def record(line: str, out: Path) -> None:
     out.write_text(json.dumps(found) + "\n")
 
 
-def in_a_process(call, *arguments) -> int:
-    """Forked; its exit status."""
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(MOST_SECONDS)
-        status = 1
-        try:
-            call(*arguments)
-            status = 0
-        except BaseException as error:  # the parent goes on with the next
-            print(repr(error)[:300], file=sys.stderr)
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def as_before() -> None:
+    """Gives back memory, and sets the switches that steps set."""
+    gc.collect()
+    torch.backends.cudnn.benchmark = False
+    torch.set_float32_matmul_precision("highest")
+    torch.set_default_dtype(torch.float32)
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()  # raises where a kernel has failed, after which all would
+        torch.cuda.empty_cache()
 
 
-def in_a_new_one(line: str, out: Path) -> int:
-    kind, *rest = line.split()
-    script = Path(__file__).parent / "record.py"
-    called = [sys.executable, str(script), "--out", str(out), f"--{kind}", *rest]
-    with suppress(subprocess.TimeoutExpired):
-        return subprocess.run(called, timeout=MOST_SECONDS, check=False).returncode
-    return 124
-
-
-def main() -> None:
-    out, most, lines = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    started = time.monotonic()
+def work(out: Path, until: float, lines: list[str]) -> None:
     for library in LIBRARIES:
         with suppress(Exception):
             import_module(library)
-    can_fork = in_a_process(lambda: torch.zeros(1, device="cuda")) == 0
-    print(f"imported after {time.monotonic() - started:.0f} s, forks: {can_fork}", flush=True)
-    for line in filter(None, lines.read_text().splitlines()):
-        name, begun = name_of(line), time.monotonic() - started
-        if begun > most:
+    print(f"imported {until - time.time():.0f} s before the end", flush=True)
+    for line in lines:
+        name, left = name_of(line), until - time.time()
+        if left < 0:
             print(f"{name}: no time", flush=True)
             continue
-        path = out / f"{name}.jsonl"
-        status = in_a_process(record, line, path) if can_fork else in_a_new_one(line, path)
-        print(f"{name}: {status}, {begun:.0f} to {time.monotonic() - started:.0f} s", flush=True)
+        with open(out / BEGUN, "a") as file:
+            print(name, file=file)
+        signal.alarm(MOST_SECONDS)
+        failed = ""
+        try:
+            record(line, out / f"{name}.jsonl")
+        except Exception as error:  # the next are worth measuring
+            failed = f" failed: {error!r}"[:300]
+        signal.alarm(0)
+        took = left - (until - time.time())
+        print(f"{name}:{failed} {took:.1f} s, {left:.0f} s before the end", flush=True)
+        as_before()
+
+
+def main() -> None:
+    out, seconds, path = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
+    lines = list(filter(None, path.read_text().splitlines()))
+    until = float(os.environ.get("UNTIL") or time.time() + seconds)
+    if "UNTIL" in os.environ:
+        work(out, until, lines)
+        return
+    (out / BEGUN).write_text("")
+    while lines and time.time() < until:
+        rest = out / "rest"
+        rest.write_text("\n".join(lines))
+        called = [sys.executable, __file__, str(out), str(seconds), str(rest)]
+        status = subprocess.run(called, env={**os.environ, "UNTIL": str(until)}).returncode
+        begun = (out / BEGUN).read_text().split()
+        left = [line for line in lines if name_of(line) not in begun]
+        print(f"status {status}, {len(left)} left", flush=True)
+        if len(left) == len(lines):
+            return
+        lines = left
 
 
 if __name__ == "__main__":

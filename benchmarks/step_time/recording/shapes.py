@@ -1,10 +1,11 @@
 """Records convolutions and products of many shapes on a GPU: seconds of their kernels alone.
 
-    python benchmarks/step_time/recording/shapes.py OUT.jsonl SECONDS [segmentation|settings|seldom]
+    python benchmarks/step_time/recording/shapes.py OUT.jsonl SECONDS [WHICH]
 
-It takes shapes in a random order until the seconds are over, or only those of groups and of
-segmentation, or layers of networks in the settings that fewer of them have (channels last, fp16,
-fp32 without TF32), or kinds of layers that fewer networks have. A line has everything that was
+It takes shapes in a random order until the seconds are over; WHICH says only those of groups and of
+segmentation (`segmentation`), layers of networks in the settings that fewer of them have (channels
+last, fp16, fp32 without TF32: `settings`), kinds of layers that fewer networks have (`seldom`), or
+of medical volumes, films and very many small pictures (`volumes`). A line has everything that was
 called and, for each direction, the median seconds of its kernels: of each (`seconds`), and less
 where some ran side by side (`spans`).
 """
@@ -33,7 +34,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 REPEATED, AT_ONCE = 3, 24
 WIDTHS_OF_GROUPS = (4, 4, 8, 8, 16, 16, 24, 24, 28, 32, 40, 48, 56, 64, 84, 112, 120, 168, 232)
-MOST_ELEMENTS, MOST_FLOPS, LEAST_FLOPS = 1 << 28, 3e12, 1e8
+MOST_ELEMENTS, MOST_FLOPS, LEAST_FLOPS = 1 << 29, 3e12, 1e8
 HAS_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if HAS_GPU else "cpu"
 Case = dict[str, Any]
@@ -254,6 +255,67 @@ def of_enlarging(draw: random.Random) -> Case:
     return of_any_precision(draw, case) | {"batch": draw.choice(batches)}
 
 
+def of_organs(draw: random.Random) -> Case:
+    """Of networks of medical volumes: a U-Net's stages, of which the first has the largest."""
+    width = draw.choice((16, 24, 30, 32, 32, 48, 64))
+    stage = draw.choice((0, 0, 1, 1, 2, 2, 3, 4))
+    own = min(width << stage, 320 if width == 32 else 512)
+    size = draw.choice((64, 80, 96, 96, 112, 128, 128, 160)) >> stage
+    sides = [size, size, max(4, size // draw.choice((1, 1, 1, 2)))]
+    outside, side, stride = draw.choice(
+        ((own, 3, 1), (own, 3, 1), (own, 3, 1), (2 * own, 3, 2), (2 * own, 3, 1), (own, 1, 1))
+    )
+    inside = draw.choice((own, own, own, 2 * own, 1 if stage == 0 else own))
+    if draw.random() < 0.08:
+        outside, side, stride = draw.choice((2, 3, 4, 14)), 1, 1
+    case = _plain(draw, (inside, *sides), (outside, inside, *[side] * 3), stride, side // 2, 1)
+    return of_16_bits(draw, case) | {"batch": draw.choice((1, 1, 2, 2, 3, 4, 8))}
+
+
+def of_films(draw: random.Random) -> Case:
+    """Of networks of films (R3D, I3D, R(2+1)D, SlowFast, X3D, C3D) and of their autoencoders."""
+    stage = draw.choice((0, 0, 1, 1, 2, 2, 3))
+    inside = draw.choice((64, 64, 80, 96, 128)) << stage
+    size, frames = draw.choice((56, 64, 64, 80)) >> stage, draw.choice((4, 8, 8, 16, 16, 32))
+    kernel = draw.choice(((3, 3, 3), (3, 3, 3), (3, 3, 3), (1, 3, 3), (3, 1, 1), (1, 1, 1)))
+    stride: Any = draw.choice((1, 1, 1, 1, [1, 2, 2], 2))
+    outside = draw.choice((inside, inside, inside, 2 * inside, 4 * inside, inside // 4))
+    if draw.random() < 0.12:  # a network's first layer
+        inside, size, outside = 3, 2 * draw.choice((56, 64, 112, 128)), draw.choice((24, 64, 128))
+        kernel = draw.choice(((3, 7, 7), (3, 3, 3), (1, 7, 7), (7, 7, 7), (1, 3, 3)))
+        stride = draw.choice(([1, 2, 2], 2, 1))
+    pad = [n // 2 for n in kernel]
+    sizes = (outside, inside, *kernel)
+    case = _plain(draw, (inside, frames, size, size), sizes, 1, pad, 1)
+    case["stride"] = stride if isinstance(stride, list) else [stride] * 3
+    return of_16_bits(draw, case) | {"batch": draw.choice((1, 2, 4, 4, 8, 8, 16, 32))}
+
+
+def of_16_bits(draw: random.Random, case: Case) -> Case:
+    """Mostly; a quarter in TF32."""
+    dtype, last = draw.choice(("bf16", "bf16", "fp16", "fp32")), draw.random() < 0.35
+    return case | {"dtype": dtype, "last": last, "tf32": True}
+
+
+def of_small_pictures(draw: random.Random) -> Case:
+    """Very many, as games, digits and patches have them."""
+    kinds = (
+        *((3, 84, 32, 8, 4), (4, 84, 32, 8, 4), (1, 84, 16, 8, 4), (32, 20, 64, 4, 2)),
+        *((64, 9, 64, 3, 1), (4, 84, 32, 3, 1), (3, 64, 32, 3, 2), (3, 64, 32, 4, 2)),
+        *((32, 42, 64, 3, 1), (64, 21, 64, 3, 1), (32, 32, 32, 3, 1), (32, 31, 64, 4, 2)),
+        *((3, 32, 32, 3, 1), (3, 32, 64, 3, 1), (64, 32, 64, 3, 1), (64, 16, 128, 3, 1)),
+        *((128, 8, 128, 3, 1), (1, 28, 32, 3, 1), (1, 28, 64, 5, 1), (64, 14, 64, 3, 1)),
+        *((1, 28, 6, 5, 1), (6, 12, 16, 5, 1), (3, 16, 32, 3, 1), (16, 84, 32, 3, 1)),
+        *((3, 7, 32, 3, 1), (16, 11, 32, 3, 1), (32, 13, 64, 2, 1), (128, 14, 128, 1, 1)),
+    )
+    inside, size, outside, side, stride = draw.choice(kinds)
+    outside = draw.choice((outside, outside, 2 * outside))
+    pad = side // 2 if stride == 1 and draw.random() < 0.6 else 0
+    case = _plain(draw, (inside, size, size), (outside, inside, side, side), stride, pad, 1)
+    batch = draw.choice((512, 1024, 2048, 3000, 4096, 8192, 10_240, 16_384, 20_480, 32_768))
+    return of_any_precision(draw, case) | {"batch": batch, "last": draw.random() < 0.2}
+
+
 def of_any_groups(draw: random.Random) -> Case:
     """As of_groups, in fp32 and in fp16 too."""
     return of_any_precision(draw, of_groups(draw))
@@ -384,6 +446,10 @@ SHARES = (12, 2, 3, 2, 1, 3)
 CHOSEN = {
     "segmentation": ((of_groups, of_segmentation), (3, 2)),
     "settings": ((of_settings, of_groups, of_segmentation), (8, 2, 1)),
+    "volumes": (
+        (of_organs, of_films, of_small_pictures, of_large_volumes, of_enlarging, of_settings),
+        (6, 5, 5, 1, 1, 3),
+    ),
     "seldom": (
         (
             *(of_large_volumes, of_latent_films, of_speech, of_waves, of_channels, of_samples),
