@@ -129,6 +129,29 @@ def test_the_memory_of_a_graph_is_not_used_by_others(tmp_path: Path) -> None:
     assert once.num_parameters == 8 * 8 + 8  # though only the graph is left of the model
 
 
+TIMED = """
+import os
+import pathlib
+import torch
+
+def build():
+    os.environ["VRAMCAST_CACHE"] = str(pathlib.Path(__file__).parent)
+    x, y = (torch.ones(512, 512, device="cuda", requires_grad=True) for _ in range(2))
+    multiplied = torch.compile(torch.mm, mode="max-autotune-no-cudagraphs")
+    return lambda: multiplied(x, y).sum().backward()
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_what_was_timed_is_timed_again_with_a_filled_cache(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "work.py").write_text(TIMED)
+    empty, filled = (vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200") for _ in range(2))
+    assert empty.compilation and empty.limits and filled.limits == empty.limits
+    assert filled.peak_allocated_bytes == empty.peak_allocated_bytes
+    assert filled.peak_reserved_bytes == empty.peak_reserved_bytes
+
+
 FOUR_BITS = """
 import torch
 

@@ -57,6 +57,8 @@ class SimulatedGpu:
     graphs: CudaGraphs = field(default_factory=CudaGraphs)
     computes: bool = False  # whether the host computes everything that the GPU would
     was_timed: bool = False  # whether the last compilation timed a kernel
+    num_timed: int = 0  # kernels that Inductor has timed while it compiled
+    num_not_kept: int = 0  # graphs that Inductor's cache does not keep
     compilations: Compilations | None = None
     # a block in which Python's functions are not counted, because it is no part of a usual step
     not_counting: Callable[[], AbstractContextManager[None]] = nullcontext

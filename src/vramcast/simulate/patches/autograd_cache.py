@@ -1,7 +1,8 @@
 """A graph that is found in the cache allocates what compiling it had allocated.
 
 Why: memory that is allocated to time kernels is part of a first run. Its sizes are kept beside the
-graph. A graph whose backward pass, compiled later, was timed is not kept.
+graph. A graph whose backward pass, compiled later, was timed is not kept, nor is one with a part
+that Inductor does not keep (inductor_graphs.py).
 """
 
 import json
@@ -26,14 +27,14 @@ WORKSPACE = "cublas_workspace"
 def apply(patcher: Patcher) -> None:
     cache, gpu = sys.modules[LIBRARY].AOTAutogradCache, patcher.gpu
     lookup, save = cache._lookup, cache.save
-    # how many allocations and spans there were when a graph was not found
-    begins: dict[str, tuple[int, int]] = {}
+    # how many allocations, spans and parts not kept there were when a graph was not found
+    begins: dict[str, tuple[int, int, int]] = {}
 
     def find(key: str, *arguments: Any, **options: Any) -> Any:
         found = lookup(key, *arguments, **options)
         if found is None:
             done = gpu.compilations or Compilations()
-            begins[key] = gpu.device.num("allocations"), len(done.spans)
+            begins[key] = gpu.device.num("allocations"), len(done.spans), gpu.num_not_kept
         elif (file := _file(key)).exists():
             allocate_again(gpu, json.loads(read_text(file)))
         return found
@@ -41,9 +42,9 @@ def apply(patcher: Patcher) -> None:
     def save_with_allocations(key: str, *arguments: Any, **options: Any) -> Any:
         if key not in begins:
             return save(key, *arguments, **options)
-        first, span = begins.pop(key)
+        first, span, num_not_kept = begins.pop(key)
         end = _end(gpu, first, span)
-        if gpu.was_timed and end is not None:
+        if gpu.num_not_kept > num_not_kept or (gpu.was_timed and end is not None):
             return None
         if events := allocated_between(gpu, first, end or gpu.device.num("allocations") + 1):
             write_atomically(_file(key), json.dumps(events))

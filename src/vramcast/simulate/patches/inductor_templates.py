@@ -1,12 +1,14 @@
 """With max-autotune, kernels of cuBLAS and cuDNN win against Triton's templates.
 
 Why: without a GPU the speed of a template is not known. The memory that timing takes is allocated
-all the same.
+all the same. What a failed attempt holds is freed by Python's garbage collector: here always after
+the last attempt, so that the answer does not depend on how many objects there were before.
 """
 
 import sys
 from typing import Any
 
+from vramcast.simulate.patches.torch_dynamo import no_collections
 from vramcast.simulate.patching import Patcher
 
 LIBRARY = "torch._inductor.select_algorithm"
@@ -18,11 +20,17 @@ SLOW_MILLISECONDS = 1e6
 
 
 def apply(patcher: Patcher) -> None:
-    template = sys.modules[LIBRARY].TritonTemplateCaller
-    benchmark = template.benchmark
+    algorithms = sys.modules[LIBRARY]
+    template, selector = algorithms.TritonTemplateCaller, algorithms.AlgorithmSelectorCache
+    benchmark, time_all = template.benchmark, selector.benchmark_in_current_process
 
     def as_slow(self: Any, *arguments: Any, **options: Any) -> float:
         patcher.gpu.note(NOTE)
         return SLOW_MILLISECONDS + float(benchmark(self, *arguments, **options))
 
+    def without_collections(_: Any, *arguments: Any, **options: Any) -> Any:
+        with no_collections():
+            return time_all(*arguments, **options)
+
     patcher.put(template, "benchmark", as_slow)
+    patcher.put(selector, time_all.__name__, classmethod(without_collections))
