@@ -115,7 +115,7 @@ def convnext_v2(batch: int) -> Step:
     """Norms of responses, one filter a channel, not channels last."""
     import timm
 
-    sizes = {"depths": (2, 2, 4, 2), "dims": (64, 128, 256, 512)}
+    sizes = {"depths": (1, 1, 2, 1), "dims": (96, 192, 384, 768)}
     model = timm.models.ConvNeXt(**sizes, use_grn=True, ls_init_value=None).cuda()
     compiled = torch.compile(model)
     x = torch.randn(batch, 3, 224, 224, device="cuda")
