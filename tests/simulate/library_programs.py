@@ -170,6 +170,26 @@ def triton_can_be_imported_at_any_moment_and_its_autotuner_takes_memory() -> Non
 def _add(x: Any, n: Any, BLOCK: Any) -> None: ...
 
 
+class _Scripted(torch.jit.ScriptModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 2)
+
+    @torch.jit.script_method
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+
+def a_scripted_module_keeps_its_parameters_elsewhere() -> None:
+    """torch.jit removes `_parameters` and `_buffers` from what a module has of its own."""
+    module = _Scripted().cuda()
+    ownership = Ownership(SESSION.device.block_ids)
+    ownership._saw_module(module)
+    ownership._saw_module(module.inner)
+    assert ownership.look() == (8, 8)
+    assert list(ownership.category_of.values()) == ["parameters", "parameters"]
+
+
 def a_wrapper_tensor_can_be_trained_and_what_is_inside_is_a_parameter() -> None:
     layer = nn.Linear(16, 16, bias=False)
     layer.weight = nn.Parameter(_Wrapper(torch.ones(16, 16, device="cuda")))

@@ -107,6 +107,12 @@ def test_a_missing_dependency_says_what_to_install() -> None:
     assert "Install what provides 'surely_not_there'" in error.advice
 
 
+def test_flash_attn_is_installed_without_its_kernels() -> None:
+    advice = missing_module_advice("flash_attn.flash_attn_interface")
+    assert "FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE" in advice
+    assert "pip install --no-build-isolation flash-attn" in advice
+
+
 def test_a_part_that_a_package_no_longer_has_is_not_called_a_missing_package() -> None:
     advice = missing_module_advice("json.surely_not_there")
     assert advice.startswith("json is installed") and "another version" in advice

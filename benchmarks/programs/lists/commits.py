@@ -109,4 +109,5 @@ COMMITS = {
     "facebookresearch/flow_matching": "11568d37f8d5a080e12aa7b5305d9c35ae07d136",
     "lucidrains/Mega-pytorch": "dc765fd5313bf02419a473dfc819b2ab33e046e8",
     "karpathy/nanochat": "92d63d4e8bb4df75c3b71618f31ddde2378b2bcd",
+    "BlinkDL/RWKV-LM": "524481d5099b38d9bc8ef1e89209161b86c8011b",
 }

@@ -49,4 +49,7 @@ PROGRAMS = [
     ),
     Listed("llamafactory_lora", OWN, ".", "llamafactory-cli train llamafactory.yaml"),
     Listed("axolotl_lora", OWN, ".", "axolotl train axolotl.yaml"),
+    Listed("scripted_gates", OWN, ".", "python scripted.py gates"),
+    Listed("scripted_chain", OWN, ".", "python scripted.py chain"),
+    Listed("scripted_modules", OWN, ".", "python scripted.py modules"),
 ]

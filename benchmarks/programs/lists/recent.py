@@ -78,4 +78,11 @@ PROGRAMS = [
     ),
     Listed("chat_from_nothing", "karpathy/nanochat", ".", CHAT),
     Listed("chat_from_nothing_fp8", "karpathy/nanochat", ".", f"{CHAT} --fp8"),
+    # compiles CUDA kernels of its own, and its layers are torch.jit.ScriptModule
+    Listed(
+        "recurrent_rwkv7",
+        "BlinkDL/RWKV-LM",
+        "RWKV-v7/train_temp",
+        "WANDB_MODE=offline python rwkv7_train_simplified.py",
+    ),
 ]

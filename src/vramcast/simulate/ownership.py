@@ -174,7 +174,7 @@ class Ownership:
             found = [
                 (tensor, module, name)
                 for module in modules
-                for name, tensor in module.__dict__[kept].items()
+                for name, tensor in getattr(module, kept).items()
                 if tensor is not None
             ]
             addresses = _addresses([one[0] for one in found])

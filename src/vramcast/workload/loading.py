@@ -42,6 +42,7 @@ A workload is a function like this one:
 """
 
 
+FLASH_ATTENTION = "flash_attn"
 # Ways to define a name that is not written in the file.
 UNWRITTEN = ("import *", "globals(", "__getattr__", "exec(", "setattr(")
 
@@ -180,6 +181,12 @@ def missing_module_advice(name: str) -> str:
         return (
             f"{package} is installed in the environment of {sys.executable}, but has no {name}: "
             f"another version of {package} has it, or the import is wrong."
+        )
+    if package == FLASH_ATTENTION:
+        return (
+            "Without a GPU, its Python part is enough, which is installed with: "
+            "FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE "
+            f"{sys.executable} -m pip install --no-build-isolation flash-attn"
         )
     return (
         f"Install what provides {package!r} in the environment of {sys.executable}, or correct the "

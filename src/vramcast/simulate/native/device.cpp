@@ -153,6 +153,8 @@ static bool run_host_kernel(const c10::OperatorHandle& op, const Operator& info,
     return false;
   }
   if (info.is_collective) note_collective(op, info, arguments);
+  if (info.is_of_extension)
+    note_work(info, arguments, torch::jit::last(*stack, op.schema().returns().size()).vec());
   return true;
 }
 

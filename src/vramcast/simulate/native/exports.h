@@ -194,6 +194,7 @@ void vramcast_add_work(const char* name, int32_t dtype, double flops, double num
                 forward,
                 access});
 }
+void vramcast_add_extension_operator(const char* name) { extension_names.insert(name); }
 const char* vramcast_name(int64_t index) { return recorder.names.at(index).c_str(); }
 int64_t vramcast_block_id(int64_t address) {
   const auto* block = block_at(address);

@@ -53,6 +53,7 @@ struct Operator {
   bool sends = false;        // _to_copy, which .cuda() is
   bool makes_zero_tensor = false;  // zeros that take no memory: a gradient of nothing
   bool is_host_code = false;
+  bool is_of_extension = false;
   bool wants_one_device = false;
   bool is_collective = false, waits_for_collective = false;
   const Reduction* reduction = nullptr;
@@ -211,12 +212,15 @@ static const std::unordered_set<std::string> asking_names = {
     "aten::eq", "aten::ne",    "aten::lt",  "aten::le", "aten::gt",
     "aten::ge", "aten::isnan", "aten::any", "aten::all"};
 
-// Whether the operator's CUDA kernel runs on the host: it is written in Python, or it is torch's
-// own for collectives. What it allocates is then seen by running it. Compiled kernels can also be
+// Operators of CUDA extensions that were compiled for the host, without their kernels.
+static std::unordered_set<std::string> extension_names;
+
+// Whether the operator's CUDA kernel runs on the host: it is written in Python, it is host code of
+// an extension, or it is torch's own for collectives. What it allocates is then seen by running it. Compiled kernels can also be
 // called unboxed, those in Python cannot.
-static bool has_host_kernel(const c10::OperatorHandle& op) {
+static bool has_host_kernel(const c10::OperatorHandle& op, bool is_of_extension) {
   if (!op.hasKernelForDispatchKey(DispatchKey::CUDA)) return false;
-  if (op.schema().operator_name().name.rfind("c10d::", 0) == 0) return true;
+  if (is_of_extension || op.schema().operator_name().name.rfind("c10d::", 0) == 0) return true;
   const auto state = op.dumpState();
   const auto begin = state.find("\nCUDA: ");
   if (begin == std::string::npos) return false;
@@ -248,6 +252,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (!op.hasKernelForDispatchKey(DispatchKey::Meta)) result.shape_rule = find_shape_rule(name);
   result.reduction = find_reduction(full_name, overload);
   result.is_host_code = host_code_names.count(full_name) > 0;
+  result.is_of_extension = extension_names.count(name) > 0;
   result.is_collective = full_name.rfind("c10d::", 0) == 0;
   result.waits_for_collective = full_name == "_c10d_functional::wait_tensor";
   result.is_copy = full_name == "aten::copy_";
@@ -315,7 +320,7 @@ static Operator describe(const c10::OperatorHandle& op) {
       op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
   if (has_composite && (!has_kernel || result.waits_for_collective))
     result.kind = Kind::redispatch;
-  if (has_host_kernel(op)) result.kind = Kind::run_on_host;
+  if (has_host_kernel(op, result.is_of_extension)) result.kind = Kind::run_on_host;
   const auto& arguments = schema.arguments();
   const bool is_of_lists = full_name.rfind("aten::_foreach_", 0) == 0;
   result.updates_list = is_of_lists && schema.returns().empty();

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import BuiltinFunctionType
 from typing import Any
 
+import torch
+
 from vramcast.simulate.extensions.compiling import host_sources, is_cuda
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernels.work import work_of
@@ -49,6 +51,7 @@ def apply(patcher: Patcher) -> None:
             }
             if not any(host.folder.glob("*.so")):
                 print(COMPILING.format(name=given["name"]), file=sys.stderr, flush=True)
+            known = _with_cuda_kernel()
             try:
                 module = compile_it(**given)
             except RuntimeError as problem:
@@ -57,9 +60,15 @@ def apply(patcher: Patcher) -> None:
                     f"was not compiled: {_first_error(problem)}"
                 ) from None
         _describe(next(host.folder.glob("*.so")), patcher.gpu)
+        for operator in _with_cuda_kernel() - known:
+            patcher.gpu.device.library.vramcast_add_extension_operator(operator.encode())
         return _with_work(module, given["name"], patcher.gpu)
 
     patcher.put(library, "_jit_compile", compile_host_code)
+
+
+def _with_cuda_kernel() -> set[str]:
+    return set(torch._C._dispatch_get_registrations_for_dispatch_key("CUDA"))
 
 
 def _without_cuda(flags: Any) -> list[str]:

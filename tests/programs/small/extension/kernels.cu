@@ -24,6 +24,7 @@ at::Tensor twice(const at::Tensor& x) {
 int64_t multiprocessors() { return at::cuda::getCurrentDeviceProperties()->multiProcessorCount; }
 
 TORCH_LIBRARY(own_kernels, m) {
-  m.def("twice", twice);
+  m.def("twice(Tensor x) -> Tensor");
   m.def("multiprocessors", multiprocessors);
 }
+TORCH_LIBRARY_IMPL(own_kernels, CUDA, m) { m.impl("twice", &twice); }
