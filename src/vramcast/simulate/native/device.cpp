@@ -239,13 +239,6 @@ static void simulate(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* 
 
 #include "direct.h"
 
-// While it lives, the key Fake is not excluded.
-struct NotExcluded {
-  const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
-  NotExcluded() { c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, false); }
-  ~NotExcluded() { c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, before); }
-};
-
 // Some of torch's own code switches the key Fake off (torch.tensor does), and threads it starts do
 // not inherit it: what then arrives at the device itself is simulated all the same.
 static void simulate_at_device(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {

@@ -89,6 +89,13 @@ struct BelowSimulation {
       DispatchKeySet(DispatchKey::ADInplaceOrView) | c10::default_excluded_set};
 };
 
+// While it lives, the key Fake is not excluded.
+struct NotExcluded {
+  const bool before = c10::impl::tls_is_dispatch_key_excluded(DispatchKey::Fake);
+  NotExcluded() { c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, false); }
+  ~NotExcluded() { c10::impl::tls_set_dispatch_key_excluded(DispatchKey::Fake, before); }
+};
+
 // Before a part is written. Integers stay zero: a list of them is often written piece by piece.
 static void fill_with_typical(const Block& block, const at::Tensor& tensor) {
   const auto type = tensor.scalar_type();
