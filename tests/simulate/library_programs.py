@@ -201,6 +201,27 @@ def a_wrapper_tensor_can_be_trained_and_what_is_inside_is_a_parameter() -> None:
     assert sorted(ownership.category_of.values()) == ["gradients", "parameters"]
 
 
+@torch.jit.script
+def _gelu(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    y = x + bias
+    return y * 0.5 * (1.0 + torch.tanh(0.79788456 * y * (1 + 0.044715 * y * y)))
+
+
+def of_operators_that_torch_jit_fuses_only_the_result_takes_memory() -> None:
+    """As on an H200 (benchmarks/programs, scripted_chain): the first call is not yet fused."""
+    x, bias = torch.ones(64, 1024, device="cuda"), torch.ones(1024, device="cuda")
+    _gelu(x, bias)
+    assert taken_by(lambda: _gelu(x, bias)) == [64 * 1024 * 4]
+
+
+def what_torch_jit_fuses_for_a_gradient_keeps_what_the_gradient_needs() -> None:
+    x, bias = torch.ones(64, 1024, device="cuda"), torch.ones(1024, device="cuda")
+    x.requires_grad_()
+    for _ in range(3):
+        _gelu(x, bias).sum().backward()
+    assert x.grad is not None and x.grad.shape == x.shape
+
+
 def what_torch_func_puts_into_a_module_is_not_its_own() -> None:
     layer = torch.nn.Linear(2, 3, device="cuda")
     ownership = Ownership(SESSION.device.block_ids)

@@ -73,7 +73,7 @@ class Session:
             *gemm_workspaces(gpu.capability, calibration, torch_version),
         )
         kernels.install(self.gpu)
-        _interpret_scripted_functions()
+        _fuse_as_on_a_gpu()
         # Later garbage collections need not look at the objects of these imports.
         gc.freeze()
 
@@ -228,9 +228,8 @@ def _user_code(call: Callable[[], Any], what: str) -> Any:
             ) from None
 
 
-def _interpret_scripted_functions() -> None:
-    """Makes torch.jit compile no kernels. Its interpreter frees a tensor after its last use."""
+def _fuse_as_on_a_gpu() -> None:
+    """A build of torch without CUDA has it switched off."""
     import torch
 
-    torch._C._jit_override_can_fuse_on_gpu(False)
-    torch._C._jit_set_texpr_fuser_enabled(False)
+    torch._C._jit_override_can_fuse_on_gpu(True)

@@ -46,6 +46,7 @@
 #include "products.h"
 #include "recurrent.h"
 #include "scratch.h"
+#include "scripted.h"
 #include "set_storage.h"
 #include "sparse.h"
 #include "of_kernels.h"

@@ -52,6 +52,7 @@ void vramcast_install() {
   install_rnn_stubs();
   install_sparse_stubs();
   install_matrix_stub();
+  install_fused_operators();
   at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&sdp_choice);
 }
 void vramcast_reset() {
