@@ -167,6 +167,35 @@ def blocks_of_a_sample_between_the_growing_one_are_known_too() -> None:
     assert notes == {NOTE, GROWING} and len(num_run) < FEWEST_GROWING + 32
 
 
+class _Pairs(nn.Linear):
+    """A hierarchy of which the upper part has half the length: an odd one is padded."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padded = nn.functional.pad(x, (0, 0, 0, 1)) if len(x) % 2 else x
+        return super().forward(padded.unflatten(0, (-1, 2)).mean(1)).repeat(2, 1)[: len(x)]
+
+
+def a_sample_in_which_every_second_pass_is_alike_does_not_run_each() -> None:
+    num_run: list[int] = []
+    module = _Pairs(32, 32).cuda().eval()
+
+    def sample(run: Callable[..., Any]) -> None:
+        for length in range(1024, 1424):
+            x = torch.randn(length, 32, device="cuda")
+            assert run(run_all, module, x).shape == x.shape
+
+    def run_all(module: nn.Module, x: torch.Tensor) -> Any:
+        return num_run.append(0) or module(x)
+
+    with torch.no_grad():
+        sample(lambda call, *arguments: call(*arguments))  # takes cuBLAS' workspace
+        expected = taken_by(lambda: sample(lambda call, *arguments: call(*arguments)))
+        num_run.clear()
+        taken = taken_by(lambda: sample(SamePasses(SESSION.device, lambda _: None).run))
+    assert taken == expected
+    assert len(num_run) < 60
+
+
 @dataclass
 class _Cache:
     keys: torch.Tensor

@@ -6,6 +6,7 @@ python tests/simulate/value_programs.py
 from __future__ import annotations
 
 import struct
+import time
 from itertools import accumulate
 
 from program_device import live_bytes, run_programs, taken_by
@@ -54,6 +55,42 @@ def nothing_may_be_added_to_some_rows() -> None:
     assert (
         sums.index_add_(0, none, sums[:0]).shape == sums.index_add(0, none, sums[:0]).shape == (5,)
     )
+
+
+def _buckets(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """As relative positions are put into them."""
+    apart = torch.maximum(rows[None] - rows[:, None], torch.zeros_like(rows))
+    far = 16 + ((apart.float() + 1) / 16).log().mul(8).long()
+    return apart, torch.where(apart < 16, apart, far.clamp(max=31))
+
+
+def many_whole_numbers_are_worked_out_only_if_they_are_asked_for() -> None:
+    began = time.process_time()
+    made = [_buckets(torch.arange(SIDE, device="cuda"))[1] for _ in range(20)]
+    asked = time.process_time()
+    read = {int(one.sum()) for one in made}
+    assert read == {int(_buckets(torch.arange(SIDE))[1].sum())}
+    assert asked - began < (time.process_time() - asked) / 2
+
+
+def whole_numbers_are_those_of_the_time_when_they_were_made() -> None:
+    rows = torch.arange(SIDE, device="cuda")
+    apart, found = _buckets(rows)
+    is_near = apart.bool() & (apart < 5)
+    expected_apart, expected = _buckets(torch.arange(SIDE))
+    rows.zero_()
+    apart += 7
+    assert torch.equal(found.cpu(), expected)
+    assert torch.equal(apart.cpu(), expected_apart + 7)
+    assert is_near.nonzero().shape[0] == int((expected_apart.bool() & (expected_apart < 5)).sum())
+
+
+def what_is_used_twice_again_and_again_is_worked_out_once() -> None:
+    rows = [torch.arange(10 * SIDE), torch.arange(10 * SIDE, device="cuda")]
+    for _ in range(40):
+        rows = [(each + each) % (10 * SIDE - 7) for each in rows]
+    assert rows[1].float().shape == rows[1].shape  # asks for the first of them
+    assert torch.equal(rows[1].cpu(), rows[0])
 
 
 def what_is_made_of_random_numbers_is_worked_out_when_it_is_asked_for() -> None:

@@ -25,6 +25,10 @@ class Result(NamedTuple):
     block: int  # the allocation that holds it, counted from the first of the pass
     dtype: torch.dtype
     num_dims: int
+    # of a pass that is made again
+    size: Sequence[int] = ()
+    stride: Sequence[int] = ()
+    offset: int = 0
 
 
 def given(arguments: Any, options: Any) -> tuple[State, tuple[int, ...], list[Any]] | None:
@@ -126,12 +130,33 @@ def result(device: Device, leaf: Any, first: int, given: Sequence[int], numbers:
     return Result(number - first, leaf.dtype, leaf.ndim)
 
 
-def again(one: Any, made: dict[int, Tensor], given: Sequence[Any], numbers: Iterator[int]) -> Any:
+def now(one: Any, numbers: Iterator[int]) -> Any:
+    """The description of a result with its sizes, which are the next of these numbers."""
     if one is int:
-        return next(numbers)
+        return (next(numbers),)
+    if not isinstance(one, Result):
+        return one
+    size, stride = ([next(numbers) for _ in range(one.num_dims)] for _ in range(2))
+    return one._replace(size=size, stride=stride, offset=next(numbers))
+
+
+def empty(num_bytes: int, result: Result | None) -> Tensor:
+    """A new block of memory: the result itself, where it lies in all of it."""
+    dtype = result.dtype if result else torch.uint8
+    if result and not result.offset:
+        steps = zip(result.size, result.stride, strict=True)
+        last = sum((size - 1) * stride for size, stride in steps)
+        if num_bytes == (last + 1) * dtype.itemsize and all(result.size):
+            return torch.empty_strided(result.size, result.stride, dtype=dtype, device="cuda")
+    return torch.empty(num_bytes // dtype.itemsize, dtype=dtype, device="cuda")
+
+
+def again(one: Any, made: dict[int, Tensor], given: Sequence[Any]) -> Any:
     if isinstance(one, int):
         return given[one]
     if not isinstance(one, Result):
         return one[0]
-    size, stride = ([next(numbers) for _ in range(one.num_dims)] for _ in range(2))
-    return made[one.block].as_strided(size, stride, next(numbers))
+    tensor = made[one.block]
+    if [*tensor.shape] == one.size and [*tensor.stride()] == one.stride:
+        return tensor
+    return tensor.as_strided(one.size, one.stride, one.offset)

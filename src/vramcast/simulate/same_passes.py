@@ -26,8 +26,8 @@ from vramcast.simulate.pass_forms import Numbers, Result, State
 FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
 # where the input grows; odd, because kernels pad to multiples of 8
-FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 32, 17, 71
-MOST_KINDS = 4
+FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 8, 17, 71
+MOST_KINDS, MOST_PERIOD = 4, 2
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
     "forward passes of an evaluation that did the same as those before were not run again: only "
@@ -107,12 +107,18 @@ class _Known:
     num_in_vain: int = 0
     is_old: bool = False
     is_odd: bool = False  # the last pass that was run did not fit the pattern
+    period: int = 1  # only one in so many passes is of this kind, as where an odd length is padded
     last: _Pass | None = None
     parts: forms.Parts | None = None
 
     @property
     def grows(self) -> bool:
         return any(self.step)
+
+    def part(self) -> None:
+        """Its passes are not alike: every second one may be."""
+        self.step, self.period = tuple(2 * one for one in self.step), 2 * self.period
+        self.last, self.num_since, self.num_in_vain = None, 0, 0
 
 
 class SamePasses:
@@ -147,6 +153,8 @@ class SamePasses:
         if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
             known.is_old = True
             return go()
+        if known.num_in_vain > MOST_IN_VAIN and known.grows and known.period < MOST_PERIOD:
+            known.part()
         known.parts = parts = known.parts or forms.Parts(module)
         if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # hooks may do anything
             return go()
@@ -175,9 +183,12 @@ class SamePasses:
                 all_known.remove(found)
                 break
         else:
-            step = min((step for _, step in alike), key=_size, default=(0,) * len(numbers))
             num_passes = max((known.num_passes for known in all_known), default=0)
-            found = _Known(form, numbers, step, num_passes)
+            found = _Known(form, numbers, (0,) * len(numbers), num_passes)
+            if alike:
+                near, found.step = min(alike, key=lambda one: _size(one[1]))
+                if near.period > 1 and _size(found.step) < _size(near.step):
+                    found.step, found.period = near.step, near.period
         found.numbers = numbers
         all_known.append(found)
         del all_known[:-MOST_KINDS]
@@ -257,27 +268,28 @@ class SamePasses:
         numbers = last.after(num_passes)
         as_now = numbers.ctypes.data, last.first_allocation
         sizes, others = np.split(numbers, [len(last.names)])
-        dtypes = {one.block: one.dtype for one in last.results if isinstance(one, Result)}
+        left = iter(others.tolist())
+        results = [forms.now(one, left) for one in last.results]
+        tensors = {one.block: one for one in results if isinstance(one, Result)}
         made: dict[int, Tensor] = {}
         begin = start = last.first_event
         for at, number in last.made:
             library.vramcast_repeat_events(begin, start + at, begin == start, *as_now)
             begin = start + at + 1
-            dtype = dtypes.get(number, torch.uint8)
-            made[number] = self._made(int(sizes[number - 1]), last.names[number - 1], dtype)
+            num_bytes, name = int(sizes[number - 1]), last.names[number - 1]
+            made[number] = self._made(num_bytes, name, tensors.get(number))
         end = start + last.num_events
         library.vramcast_repeat_events(begin, end, begin == start, *as_now)
         library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
         self._kept += [made[number] for number in last.kept]
-        left = iter(others.tolist())
-        again = (forms.again(one, made, given, left) for one in last.results)
+        again = (forms.again(one, made, given) for one in results)
         return forms.unflat(again, last.form)
 
-    def _made(self, num_bytes: int, name: int, dtype: torch.dtype) -> Tensor:
+    def _made(self, num_bytes: int, name: int, result: Result | None) -> Tensor:
         library = self._device.library
         before = library.vramcast_begin_kernel(self._device.name(name).encode())
         try:
-            return torch.empty(num_bytes // dtype.itemsize, dtype=dtype, device="cuda")
+            return forms.empty(num_bytes, result)
         finally:
             library.vramcast_end_kernel(before)
 

@@ -7,7 +7,8 @@ namespace vramcast {
 
 constexpr int64_t max_deferred_bytes = 64 << 20, max_deferred_elements = 16 << 20,
                   max_deferred_host_elements = 4096, max_deferred_depth = 100,
-                  max_deferred_products = 256 << 20;
+                  max_deferred_products = 256 << 20, fewest_deferred_integers = 4096,
+                  corner_size = 2;
 // What was worked out costs time: more is left alone.
 constexpr int64_t most_deferred_bytes = int64_t{4} << 30;
 static std::atomic<int64_t> deferred_bytes_left = most_deferred_bytes;
@@ -26,6 +27,14 @@ struct Source {
   }
   at::Tensor read() const {
     return host.defined() ? host : view_of(contents->read());
+  }
+  at::Tensor corner() const {
+    if (contents && contents->corner && offset == 0)
+      if (auto found = contents->corner(sizes, strides); found.defined()) return found;
+    auto found = read();
+    for (int64_t i = 0; i < found.dim(); ++i)
+      if (found.size(i) > corner_size) found = found.narrow(i, 0, corner_size);
+    return found;
   }
 };
 
@@ -70,12 +79,13 @@ struct Recipe {
     return most + 1;
   }
   // With another tensor for the one that is written to.
-  at::Tensor run(const at::Tensor& written, size_t written_source) const {
+  at::Tensor run(const at::Tensor& written, size_t written_source, bool corner_only = false) const {
     Stack stack;
     size_t next = 0;
     const auto number = [&] {
       const auto at = next++;
-      return written.defined() && at == written_source ? written : sources[at].read();
+      if (written.defined() && at == written_source) return written;
+      return corner_only ? sources[at].corner() : sources[at].read();
     };
     for (const auto& argument : arguments) {
       if (argument.isTensor() && argument.toTensor().defined()) {
@@ -149,13 +159,42 @@ static bool is_long(const Operator& info, c10::ArrayRef<IValue> arguments,
   return matrix.dim() == 0 || result.numel() * matrix.size(-1) > max_deferred_products;
 }
 
+// As its bytes, where the result of an operator lies as it is to.
+static void take(Contents& contents, const at::Tensor& place, const at::Tensor& made) {
+  const auto& storage = made.storage();
+  const bool is_alike = made.sizes() == place.sizes() && made.strides() == place.strides() &&
+                        made.dtype() == place.dtype() && made.storage_offset() == 0 &&
+                        place.storage_offset() == 0 && storage.use_count() == 1 &&
+                        storage.nbytes() == contents.bytes.nbytes();
+  if (!is_alike) return void(place.copy_(made));
+  auto taken = storage;
+  const std::vector<int64_t> sizes = {contents.bytes.numel()}, strides = {1};
+  contents.bytes = make_tensor(std::move(taken), sizes, strides, 0, contents.bytes.dtype(), false);
+}
+
+// Of what is made element by element.
+static auto corner_by(std::shared_ptr<const Recipe> recipe, const Source& to, bool writes) {
+  // kept: what is used twice at every depth would be worked out over and over
+  return [=, found = at::Tensor()](at::IntArrayRef sizes, at::IntArrayRef strides) mutable {
+    if (sizes != to.sizes || strides != to.strides) return at::Tensor();
+    if (found.defined()) return found;
+    BelowSimulation below;
+    auto corner = c10::DimVector(sizes);
+    for (auto& size : corner) size = std::min(size, corner_size);
+    try {
+      const auto place = writes ? at::empty(corner, at::TensorOptions().dtype(to.type)) : found;
+      found = recipe->run(place, 0, true);
+    } catch (const c10::Error&) {  // the CPU has no kernel for it
+    }
+    return found;
+  };
+}
+
 // What the result will contain; to be asked before its old contents are forgotten.
-static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const Operator& info,
-                                          c10::ArrayRef<IValue> arguments,
-                                          const at::Tensor& result) {
+static std::shared_ptr<Contents> later(const c10::OperatorHandle& op, const Operator& info,
+                                       c10::ArrayRef<IValue> arguments, const at::Tensor& result) {
   const auto* block = block_of(result);
-  if (!block || block->num_bytes > max_deferred_bytes || deferred_bytes_left <= 0 ||
-      !c10::isFloatingType(result.scalar_type()) || is_long(info, arguments, result))
+  if (!block || block->num_bytes > max_deferred_bytes || is_long(info, arguments, result))
     return nullptr;
   bool any_known = false;  // of most operators nothing is: that is seen before anything is copied
   for (const auto& argument : arguments)
@@ -173,21 +212,63 @@ static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const O
   contents->depth = found->depth();
   Source to{{}, {}, c10::DimVector(result.sizes()), c10::DimVector(result.strides()),
             result.storage_offset(), result.dtype()};
-  contents->write = [=, recipe = std::move(*found), bytes = contents->bytes,
-                     number = block->typical.number] {
+  const auto recipe = std::make_shared<const Recipe>(std::move(*found));
+  contents->write = [=, self = contents.get(), number = block->typical.number,
+                     is_float = c10::isFloatingType(result.scalar_type())] {
     BelowSimulation below;
-    deferred_bytes_left -= bytes.nbytes();
-    const auto place_of = to.view_of(bytes);
+    if (is_float) deferred_bytes_left -= self->bytes.nbytes();
+    const auto place_of = to.view_of(self->bytes);
     try {
-      if (!writes) return void(place_of.copy_(recipe.run({}, 0)));
-      if (const auto& before = recipe.sources[place].contents)
-        memcpy(bytes.mutable_data_ptr(), before->read().const_data_ptr(), bytes.nbytes());
-      recipe.run(place_of, place);
+      if (!writes) return take(*self, place_of, recipe->run({}, 0));
+      if (const auto& before = recipe->sources[place].contents)
+        memcpy(self->bytes.mutable_data_ptr(), before->read().const_data_ptr(),
+               self->bytes.nbytes());
+      recipe->run(place_of, place);
     } catch (const c10::Error&) {
       place_of.fill_(number);  // the CPU has no kernel for it
     }
   };
+  if (is_whole(result) && (info.is_copy || (info.pointwise && !writes)))
+    contents->corner = corner_by(recipe, to, writes);
   return contents;
+}
+
+static std::shared_ptr<Contents> deferred(const c10::OperatorHandle& op, const Operator& info,
+                                          c10::ArrayRef<IValue> arguments,
+                                          const at::Tensor& result) {
+  const bool may = deferred_bytes_left > 0 && c10::isFloatingType(result.scalar_type());
+  return may ? later(op, info, arguments, result) : nullptr;
+}
+
+// Whole numbers are always known, but many of them are worked out only if somebody asks: nobody
+// looks at most positions and masks. False where they have to be worked out at once.
+static bool defer_integers(const c10::OperatorHandle& op, const Operator& info,
+                           c10::ArrayRef<IValue> arguments, const at::Tensor& result) {
+  if (result.numel() < fewest_deferred_integers || computing.is_on || !is_whole(result) ||
+      !c10::isIntegralType(result.scalar_type(), true) || !may_carry_values(result))
+    return false;
+  auto contents = later(op, info, arguments, result);
+  if (!contents) return false;
+  auto* block = block_of(result);
+  block->values = std::move(contents);
+  block->drawn = block->ranked = false;
+  block->guessed = is_any_guess(arguments);
+  block->last_write = ++num_writes;
+  return true;
+}
+
+// The first of many numbers that are not all the same, of which the others need not be worked out.
+static std::optional<double> first_of_many(const Block* block, const at::Tensor& tensor) {
+  if (!block || !block->values || !block->values->corner || tensor.storage_offset() != 0)
+    return std::nullopt;
+  const auto corner = block->values->corner(tensor.sizes(), tensor.strides());
+  if (!corner.defined()) return std::nullopt;
+  BelowSimulation below;
+  const auto numbers = corner.to(at::kDouble).contiguous();
+  const auto* first = numbers.const_data_ptr<double>();
+  const bool differ = std::any_of(first, first + numbers.numel(),
+                                  [&](double one) { return one != *first; });
+  return differ ? std::optional(*first) : std::nullopt;
 }
 
 // Numbers that are too many to be told by what they are; they are kept as random ones are.

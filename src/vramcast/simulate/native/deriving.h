@@ -44,6 +44,7 @@ static Typical typical_of(const at::Tensor& tensor) {
   const auto* block = block_of(tensor);
   // random numbers are told by how they are spread: what is made of them is not computed
   if (!block || !block->drawn) {
+    if (const auto first = first_of_many(block, tensor)) return {*first, true, false};
     // a number of the host is not counted once more
     const auto known = tensor.is_cpu() ? at::Tensor() : known_values(tensor);
     if (const auto& host = tensor.is_cpu() ? tensor : known; host.defined()) {
@@ -369,6 +370,8 @@ static void carry_values(const c10::OperatorHandle& op, const Operator& info,
     return later ? set_deferred(results[0].toTensor(), std::move(later), guessed) : void();
   }
   if (only_views(info)) return;  // the storage has them
+  const bool is_new = info.is_deferred && info.written_arguments.empty();
+  if (is_new && defer_integers(op, info, arguments, results[0].toTensor())) return;
   // fill_(), random_() and out= overwrite a tensor whose contents are not known yet
   if (info.samples || info.overwrites) {
     for (const int i : info.written_arguments)

@@ -118,6 +118,12 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
        [](const Arguments& a) { return places(a[1].toTensor(), a[2].toBool()); }},
       {"aten::bucketize.Tensor",
        [](const Arguments& a) { return places(a[0].toTensor(), a[2].toBool()); }},
+      {"aten::multinomial",
+       [](const Arguments& a) {
+         auto sizes = a[0].toTensor().sizes().vec();
+         sizes.back() = a[1].toInt();
+         return at::empty(sizes, a[0].toTensor().options().dtype(at::kLong));
+       }},
       {"aten::unfold_backward",
        [](const Arguments& a) {
          return at::empty(a[1].toIntVector(), a[0].toTensor().options());

@@ -44,11 +44,14 @@ static bool draw_integers(const at::Tensor& destination, const Typical& typical)
 
 // Of numbers that nobody has asked for yet.
 static bool defer_copy(const at::Tensor& destination, const at::Tensor& source) {
-  if (!source.is_cuda() || !c10::isFloatingType(destination.scalar_type())) return false;
+  if (!source.is_cuda()) return false;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   const auto* block = block_of(source);
-  if (!block || !block->values || (!block->drawn && may_carry_values(destination))) return false;
+  if (!block || !block->values) return false;
   const std::vector<IValue> arguments = {destination, source, false};
+  if (!c10::isFloatingType(destination.scalar_type()))
+    return defer_integers(op, operator_info(op), arguments, destination);
+  if (!block->drawn && may_carry_values(destination)) return false;
   auto later = deferred(op, operator_info(op), arguments, destination);
   if (!later) return false;
   const auto typical = typical_of(source);

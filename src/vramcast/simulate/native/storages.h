@@ -35,8 +35,11 @@ Gpu gpu;
 // What a storage really contains. What is written to one block does not change what others are to
 // be made of: they share it until then.
 struct Contents {
-  const at::Tensor bytes;       // of the CPU
+  at::Tensor bytes;             // of the CPU
   std::function<void()> write;  // writes random numbers, or what is made of them, once it is asked
+  // The first two elements in each dimension of a tensor of this layout, where they can be worked
+  // out alone.
+  std::function<at::Tensor(at::IntArrayRef sizes, at::IntArrayRef strides)> corner;
   int64_t depth = 0;            // how many of these have to be written one after the other
 
   explicit Contents(at::Tensor of) : bytes(std::move(of)) {
@@ -46,6 +49,7 @@ struct Contents {
   ~Contents() { computing.held_bytes -= bytes.nbytes(); }
   const at::Tensor& read() {
     if (const auto now = std::exchange(write, nullptr)) now();
+    corner = nullptr;
     depth = 0;
     return bytes;
   }
