@@ -2,11 +2,11 @@
 of neighbours, recurrent networks, and what kernels of an operator took beside what its model says
 (likeness.py).
 
-    python benchmarks/step_time/refit.py [--hold-out | --likeness]
+    python benchmarks/step_time/refit.py [--hold-out | --likeness | --places]
 
-With --likeness only the last of these. With --hold-out every fifth kernel is left out of the
-others, and the errors on those are told, with those of the rates before. Else it writes
-src/vramcast/forecast/timing/tables. It needs seconds.
+With --likeness only the last of these, with --places what families/sampled.py and joins.py recorded
+too. With --hold-out every fifth kernel is left out of the others, and the errors on those are told,
+with those of the rates before. Else it writes src/vramcast/forecast/timing/tables.
 An operator has a table of likeness only where that makes the errors of those left out smaller.
 Single products have none, as steps that were not fitted to got no better with one, and reductions
 across rows have none, whose model is reductions.py's.
@@ -34,9 +34,11 @@ from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     REDUCTION_INNER,
     modelled_time,
+    seconds_in_pieces,
 )
 from vramcast.forecast.timing.likeness import LIKE, features, likeness, name_of
 from vramcast.forecast.timing.likeness import TABLE as TABLE_OF_LIKENESS
+from vramcast.forecast.timing.pieces import JOINED, name_of_pieces
 from vramcast.forecast.timing.rates import TABLE, shipped
 from vramcast.forecast.timing.reductions import REDUCTIONS, inner_seconds, is_inner
 from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
@@ -63,6 +65,9 @@ _BETTER = (
     *("_scaled_dot_product_flash_attention_backward", "cumsum across"),
 )
 BETTER_WITH_THEM = frozenset(f"aten::{name}" for name in _BETTER)
+PLACES = "places_kernels.jsonl.gz"
+# What was simulated before it told the kind of join, windows and points.
+SIZES_ANEW = tuple(f"aten::{name}" for name in ("cat", "max_pool", "avg_pool", "grid_sampler"))
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
     *("newest_kernels.jsonl.gz", "larger_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
@@ -72,6 +77,7 @@ BEFORE = (
 COUNTED_ANEW = ("aten::cat", "aten::copy_", "aten::index", "aten::_index_put", "aten::gather")
 START_OF_WALK = (2e-6, 0.85, 2.3e-12, 2e-13, 1.5e-12, 4e-12, 0.8)
 START_OF_COLUMNS = {COLUMNS[0]: (3e-6, 3e-12, 2e-7), COLUMNS[1]: (4e-6, 7e-12, 1.2e-11)}
+START_OF_JOINED, START_OF_POINTS = (2e-6, 0.8, 2e-12, 1e-7), (3e-6, 0.8, 2e-12, 2e-12)
 START_OF_INNER = (2e-6, 0.8, 2e-6, 2e-7, 2e-12, 1e-6)
 NOISE = 0.03  # variance of a recorded logarithm
 FEWEST = 40
@@ -109,6 +115,18 @@ def fitted(kernels: Kernels, rates: Rates) -> Rates:
     for name, chosen in inner.items():
         if len(chosen) >= FEWEST:
             more[name] = fit(chosen, inner_seconds, START_OF_INNER)
+    return replace(rates, kernels={**rates.kernels, **more})
+
+
+def fitted_pieces(kernels: Kernels, rates: Rates) -> Rates:
+    pieces: dict[str, Kernels] = defaultdict(list)
+    for kernel in kernels:
+        if name := name_of_pieces(kernel[0]):
+            pieces[name].append(kernel)
+    more = {
+        name: fit(chosen, seconds_in_pieces, START_OF_JOINED if name in JOINED else START_OF_POINTS)
+        for name, chosen in pieces.items()
+    }
     return replace(rates, kernels={**rates.kernels, **more})
 
 
@@ -172,6 +190,22 @@ def tell(what: str, kernels: Kernels, rates: Rates) -> None:
         print(f"{what}, {len(errors)}: median {median:.1f} %, 90 % within {most:.0f} %")
 
 
+def chosen_kernels(rates: Rates) -> Kernels:
+    """All that tables of likeness are made from."""
+    kernels = recorded(RECORDED) + [k for k in recorded(BEFORE) if not is_counted_anew(k)]
+    kernels += [k for k in recorded((KNOWN_BADLY,)) if name_of(k[0]) in BETTER_WITH_THEM]
+    kernels = [k for k in kernels if not k[0].operator.startswith(SIZES_ANEW)]
+    return kernels + [k for k in recorded((PLACES,)) if is_better_with_places(k[0])]
+
+
+def is_counted_anew(kernel: tuple[OperatorWork, float]) -> bool:
+    return kernel[0].operator.startswith(COUNTED_ANEW)
+
+
+def is_better_with_places(work: OperatorWork) -> bool:
+    return True
+
+
 def main() -> None:
     kernels, before = recorded(RECORDED), shipped()
     kernels += [k for k in recorded((KNOWN_BADLY,)) if name_of(k[0]) in BETTER_WITH_THEM]
@@ -184,15 +218,14 @@ def main() -> None:
             tell(f"{what}, left out, before", these, before)
             tell(f"{what}, left out", these, rates)
         return
-    rates = before
-    if sys.argv[1:] != ["--likeness"]:
+    rates = fitted_pieces(recorded((PLACES,)), before)
+    if not sys.argv[1:]:
         cells = [(work, seconds, 1) for work, seconds in kernels + recorded(BEFORE)]
         recurrent = fit_recurrent(cells)
-        rates = replace(fitted(kernels, before), recurrent_step_seconds=recurrent)
+        rates = replace(fitted(kernels, rates), recurrent_step_seconds=recurrent)
+    if sys.argv[1:] != ["--likeness"]:
         (TABLES / TABLE).write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
-    older = [k for k in recorded(BEFORE) if not k[0].operator.startswith(COUNTED_ANEW)]
-    table = table_of(kernels + older, rates)
-    np.savez_compressed(TABLES / TABLE_OF_LIKENESS, **table)
+    np.savez_compressed(TABLES / TABLE_OF_LIKENESS, **table_of(chosen_kernels(rates), rates))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from vramcast.forecast.timing.convolutions import (
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.likeness import factor
+from vramcast.forecast.timing.pieces import name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.reductions import (
     REDUCTIONS,
@@ -292,10 +293,19 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(inner_seconds(work, gpu, own), 0.0)
     if is_columns(work) and work.operator in rates.kernels:
         return KernelTime(columns_seconds(work, gpu, rates.kernels[work.operator]), 0.0)
+    if (pieces := name_of_pieces(work)) in rates.kernels:
+        return KernelTime(seconds_in_pieces(work, gpu, rates.kernels[pieces]), 0.0)
     known = _own_rate(work, rates)
     slower = 1.0 if known or work.is_known else CUSTOM_SLOWER
     known = known or rates.kernels[ACCESS_NAMES[work.access]]
     return KernelTime(slower * memory_seconds(work, gpu, known), 0.0)
+
+
+def seconds_in_pieces(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
+    """Memory and elements partly overlap."""
+    fixed, of_bandwidth, *each = known
+    memory = memory_seconds(work, gpu, (0.0, of_bandwidth))
+    return fixed + math.hypot(memory, pieces_seconds(work, gpu, each))
 
 
 def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:

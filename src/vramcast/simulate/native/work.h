@@ -238,26 +238,60 @@ static void describe_system(const at::Tensor& matrix, const at::Tensor& wanted, 
   work.sizes[2] = wanted.numel() / std::max<int64_t>(1, work.sizes[0] * rows);
 }
 
-// Shape.cu: tensors that lie densely are joined 16 bytes at a time, others element by element.
-static bool joins_in_vectors(c10::ArrayRef<IValue> arguments) {
+// Shape.cu has a kernel for tensors that lie densely and are joined 16 bytes at a time (1), for
+// others that lie densely (2), and for those that do not (3); the rest is copied one by one (4).
+static int64_t kind_of_join(c10::ArrayRef<IValue> arguments, const at::Tensor& joined) {
+  bool is_dense = true, is_last = true, is_dense_last = true, is_aligned = true;
   const auto given = arguments[1].toInt();
-  for (const auto& tensor : arguments[0].toTensorVector()) {
+  const auto tensors = arguments[0].toTensorVector();
+  if (joined.dim() > 4 || tensors.size() < 2) return 4;
+  for (const auto& tensor : tensors) {
     if (tensor.dim() == 0 || tensor.numel() == 0) continue;
-    const bool is_last = tensor.is_contiguous(at::MemoryFormat::ChannelsLast) && given == 1;
+    if (tensor.scalar_type() != joined.scalar_type()) return 4;
+    is_dense = is_dense && tensor.is_contiguous();
+    is_last = is_last && tensor.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+    is_dense_last = is_dense_last && tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
     auto inner = static_cast<int64_t>(tensor.itemsize());
-    const auto dim = given < 0 ? given + tensor.dim() : given;
-    for (auto i = dim; i < tensor.dim() && !is_last; ++i) inner *= tensor.size(i);
-    if (is_last) inner *= tensor.size(1);
-    if (inner % 16 != 0 || !(tensor.is_contiguous() || is_last)) return false;
+    for (auto i = given < 0 ? given + tensor.dim() : given; i < tensor.dim(); ++i)
+      inner *= tensor.size(i);
+    is_aligned = is_aligned && inner % 16 == 0;
   }
-  return true;
+  if (is_dense) return is_aligned ? 1 : 2;
+  if (is_last) return is_dense_last ? 2 : 4;
+  return 3;
 }
 
-// sizes[1]: elements, [2]: dimensions
+// sizes[1]: elements, [2]: dimensions, [3]: the kind
 static void note_joined(c10::ArrayRef<IValue> arguments, const at::Tensor& joined, Work& work) {
-  work.access = joins_in_vectors(arguments) ? plain : strided;
   work.sizes[1] = joined.numel();
   work.sizes[2] = joined.dim();
+  work.sizes[3] = kind_of_join(arguments, joined);
+  work.access = work.sizes[3] == 1 ? plain : strided;
+}
+
+// The results, the elements of a window, and what windows are taken of; [0]: whether channels are
+// neighbours in memory.
+static void note_pool(c10::ArrayRef<IValue> arguments, const std::vector<IValue>& results,
+                      bool is_backward, Work& work) {
+  const auto& found = is_backward ? arguments[0].toTensor() : results[0].toTensor();
+  const auto& given = arguments[is_backward].toTensor();
+  const auto window = arguments[1 + is_backward].toIntVector();
+  work.sizes[0] = given.dim() > 3 && !given.is_contiguous() && given.stride(-given.dim() + 1) == 1;
+  work.sizes[1] = found.numel();
+  work.sizes[2] = 1;
+  for (size_t i = 0; i + 2 < static_cast<size_t>(std::max<int64_t>(4, given.dim())); ++i)
+    work.sizes[2] *= window[std::min(i, window.size() - 1)];
+  work.sizes[3] = given.numel();
+}
+
+// sizes[0]: 0, or 2 where the nearest element is taken; points, channels, elements of the whole
+static void note_sampled(c10::ArrayRef<IValue> arguments, bool is_backward, Work& work) {
+  const auto& whole = arguments[is_backward].toTensor();
+  const auto& grid = arguments[1 + is_backward].toTensor();
+  work.sizes[0] = arguments[2 + is_backward].toInt() == 0 ? 0 : 2;
+  work.sizes[1] = grid.numel() / std::max<int64_t>(1, grid.size(-1));
+  work.sizes[2] = whole.size(1);
+  work.sizes[3] = whole.numel();
 }
 
 static Work work_of(const Operator& info, c10::ArrayRef<IValue> arguments,
@@ -293,6 +327,8 @@ static Work work_of(const Operator& info, c10::ArrayRef<IValue> arguments,
     note_walk(access, results[0].toTensor(), work);
   if (info.joins && arguments.size() > 1 && arguments[0].isTensorList())
     note_joined(arguments, results[0].toTensor(), work);
+  if (info.pools) note_pool(arguments, results, info.is_backward, work);
+  if (info.looks_up_points) note_sampled(arguments, info.is_backward, work);
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
   if (info.is_gemm) describe_product(info, arguments, work);
