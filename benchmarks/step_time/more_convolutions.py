@@ -1,13 +1,14 @@
 """Adds convolutions that were recorded since to the table of convolutions, without fitting all of
 it again, which takes a quarter of an hour.
 
-    python benchmarks/step_time/more_convolutions.py [--hold-out]
+    python benchmarks/step_time/more_convolutions.py FILE [--hold-out]
 
 What the table leaves of theirs is fitted as convolutions.py fits what its sums leave, together with
-those that the table was made from and that are most like them. With --hold-out a quarter of the
-new shapes is left out, and the errors on those are told, before and after. Which ones are new is
-told by `spans`: the seconds in which any of their kernels ran. Those of shapes.py settings in 16
-bits are new too: they were taken for TF32.
+those that the table was made from and that are most like them. FILE has the new ones, of which for
+each direction so many are taken as can be fitted at once. With --hold-out a quarter of them is left
+out, and the errors on those are told, before and after. Seconds are `spans`, those in which any of
+their kernels ran, where these were recorded. So came shapes.py seldom and, in 16 bits, its settings
+(which had been taken for TF32), then volumes.jsonl.gz.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import math
 import sys
 import zlib
 from collections import defaultdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +40,7 @@ from vramcast.forecast.timing.likeness import likeness, table
 from vramcast.forecast.timing.rates import TABLE, shipped
 from vramcast.tracing.work import Convolution, OperatorWork
 
-NEAREST = 2500
+NEAREST, MOST_NEW, FEWEST_NEW = 1500, 4000, 40
 HELD_OUT = 4  # one of
 LONGEST = 2e-3
 
@@ -55,22 +57,26 @@ class Timed(NamedTuple):
         return self.is_new and zlib.crc32(repr(what).encode()) % HELD_OUT == 0
 
 
-def timed() -> dict[str, list[Timed]]:
+def timed(path: Path) -> dict[str, list[Timed]]:
     """By direction and kind, as the table has them."""
     found: dict[str, list[Timed]] = defaultdict(list)
-    for record in recorded(SHAPES):
+    every = [(record, False) for record in recorded(SHAPES)]
+    every += [(record, True) for record in recorded(path)]
+    for record, is_new in every:
         if "weight" not in record:
             continue
-        is_new = "spans" in record
-        is_mistaken = not is_new and record.get("tf32") and record["dtype"] != "fp32"
         for direction in DIRECTIONS:
             work = work_of(record, direction)
-            seconds = record["spans" if is_new else "seconds"][direction]
+            seconds = record.get("spans", record["seconds"])[direction]
             sizes = Convolution.unpacked(work.sizes)
             if seconds > FIXED_SECONDS:
                 name = f"{directions_of(sizes)[0]} {kind_of(sizes)}"
-                found[name].append(Timed(record, work, seconds, bool(is_new or is_mistaken)))
-    return found
+                found[name].append(Timed(record, work, seconds, is_new))
+    return {
+        name: chosen
+        for name, chosen in found.items()
+        if sum(t.is_new for t in chosen) >= FEWEST_NEW
+    }
 
 
 def places_of(chosen: list[Timed]) -> np.ndarray:
@@ -97,9 +103,10 @@ def fitted(name: str, chosen: list[Timed]) -> tuple[np.ndarray, np.ndarray]:
     inputs = places_of(chosen)
     is_new = np.array([t.is_new for t in chosen])
     places = inputs[:, COMMON:]
-    old = np.where(~is_new)[0]
-    alike = likeness(places[old], places[is_new], LIKE).max(1)
-    kept = np.concatenate([np.where(is_new)[0], old[np.argsort(-alike)[:NEAREST]]])
+    new, old = np.where(is_new)[0][:MOST_NEW], np.where(~is_new)[0]
+    parts = np.array_split(old, 1 + len(old) // 1000)
+    alike = np.concatenate([likeness(places[p], places[new], LIKE).max(1) for p in parts])
+    kept = np.concatenate([new, old[np.argsort(-alike)[:NEAREST]]])
     left = left_by_table(name, inputs[kept], wanted_of([chosen[i] for i in kept]))
     matrix = likeness(places[kept], places[kept], LIKE)
     matrix[np.diag_indices(len(matrix))] += NOISE
@@ -147,13 +154,15 @@ def kind_of_layer(record: dict[str, Any]) -> str:
         "groups": groups > 1,
         "dilated": max(record["dilation"]) > 1,
         "5 x 5 x 5": dims == 3 and record["weight"][-1] == 5,
+        "in 16 bits": dims == 3 and record["dtype"] != "fp32",
+        "of very many": dims == 2 and record["batch"] > 512,
     }
     return f"{dims}-d {next((kind for kind, is_one in kinds.items() if is_one), 'others')}"
 
 
 def main() -> None:
-    everything = timed()
-    if sys.argv[1:] == ["--hold-out"]:
+    everything = timed(Path(sys.argv[1]))
+    if sys.argv[2:] == ["--hold-out"]:
         hold_out(everything)
         return
     with np.load(TABLES / TABLE_OF_CONVOLUTIONS) as file:

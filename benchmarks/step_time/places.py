@@ -23,6 +23,7 @@ from refit import (
     table_of,
 )
 
+from vramcast.forecast.timing.additions import is_sum
 from vramcast.forecast.timing.kernels import kernel_time, modelled_time
 from vramcast.forecast.timing.likeness import LIKE, MOST, features, likeness, name_of
 from vramcast.forecast.timing.rates import shipped
@@ -51,7 +52,8 @@ def main() -> None:
     for name, chosen in sorted(by_operator.items()):
         seconds = np.array([s for _, s in chosen])
         old = np.array([kernel_time(w, H200, before).seconds for w, _ in chosen])
-        new = np.array([modelled_time(w, H200, rates).seconds for w, _ in chosen])
+        timed = kernel_time if is_sum(chosen[0][0]) else modelled_time
+        new = np.array([timed(w, H200, rates).seconds for w, _ in chosen])
         if f"{name} places" in table:
             places = table[f"{name} places"].astype(float)
             near = likeness(np.array([features(w) for w, _ in chosen]), places, LIKE)

@@ -33,6 +33,8 @@ from vramcast.forecast.timing.convolutions import is_convolution
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     REDUCTION_INNER,
+    is_across,
+    memory_seconds,
     modelled_time,
     seconds_in_pieces,
 )
@@ -44,7 +46,7 @@ from vramcast.forecast.timing.reductions import REDUCTIONS, inner_seconds, is_in
 from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
 from vramcast.hardware.gpus import Gpu, find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import GENERATED, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES, GENERATED, OperatorWork
 
 Kernels = list[tuple[OperatorWork, float]]
 Model = Callable[[OperatorWork, Gpu, Sequence[float]], float]
@@ -66,8 +68,17 @@ _BETTER = (
 )
 BETTER_WITH_THEM = frozenset(f"aten::{name}" for name in _BETTER)
 PLACES = "places_kernels.jsonl.gz"
+# Likewise with these, and beside them all that nothing else was recorded of.
+_BETTER_WITH_PLACES = (
+    *("_softmax", "_softmax across", "_softmax_backward_data", "_softmax_backward_data across"),
+    *("_log_softmax across", "_log_softmax_backward_data", "_log_softmax_backward_data across"),
+    *("cumsum across", "native_group_norm", "native_batch_norm", "native_batch_norm across"),
+    *("index", "index_add", "sum", "clamp", "flip", "uniform", "scatter_reduce"),
+)
+BETTER_WITH_PLACES = frozenset(f"aten::{name}" for name in _BETTER_WITH_PLACES)
 # What was simulated before it told the kind of join, windows and points.
 SIZES_ANEW = tuple(f"aten::{name}" for name in ("cat", "max_pool", "avg_pool", "grid_sampler"))
+ONLY_THERE = (*SIZES_ANEW, "aten::cudnn_grid", "aten::_upsample", "aten::upsample")
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
     *("newest_kernels.jsonl.gz", "larger_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
@@ -77,10 +88,11 @@ BEFORE = (
 COUNTED_ANEW = ("aten::cat", "aten::copy_", "aten::index", "aten::_index_put", "aten::gather")
 START_OF_WALK = (2e-6, 0.85, 2.3e-12, 2e-13, 1.5e-12, 4e-12, 0.8)
 START_OF_COLUMNS = {COLUMNS[0]: (3e-6, 3e-12, 2e-7), COLUMNS[1]: (4e-6, 7e-12, 1.2e-11)}
-START_OF_JOINED, START_OF_POINTS = (2e-6, 0.8, 2e-12, 1e-7), (3e-6, 0.8, 2e-12, 2e-12)
+START_OF_JOINED, START_OF_POINTS = (2e-6, 0.8, 2e-12, 1e-7), (3e-6, 0.8, 5e-12, 2e-7)
 START_OF_INNER = (2e-6, 0.8, 2e-6, 2e-7, 2e-12, 1e-6)
 NOISE = 0.03  # variance of a recorded logarithm
-FEWEST = 40
+FEWEST, FEWEST_OF_OWN = 40, 20
+START_OF_MEMORY = (2e-6, 0.6)
 BETTER = 0.9
 USUAL_SECONDS, LONGEST = 2e-5, 2e-3
 
@@ -127,7 +139,21 @@ def fitted_pieces(kernels: Kernels, rates: Rates) -> Rates:
         name: fit(chosen, seconds_in_pieces, START_OF_JOINED if name in JOINED else START_OF_POINTS)
         for name, chosen in pieces.items()
     }
+    for name, chosen in by_access(kernels).items():
+        if name not in rates.kernels and len(chosen) >= FEWEST_OF_OWN:
+            more[name] = fit(chosen, memory_seconds, START_OF_MEMORY)
     return replace(rates, kernels={**rates.kernels, **more})
+
+
+def by_access(kernels: Kernels) -> dict[str, Kernels]:
+    """By the key of an operator's own rates, of those that these alone decide."""
+    found: dict[str, Kernels] = defaultdict(list)
+    for kernel in kernels:
+        work = kernel[0]
+        is_other = work.flops or is_walk(work) or is_inner(work) or work.operator in REDUCTIONS
+        if not is_other and work.has_kernel and not name_of_pieces(work) and not is_across(work):
+            found[f"{work.operator} {ACCESS_NAMES[work.access]}"].append(kernel)
+    return found
 
 
 def left_by(kernels: Kernels, rates: Rates) -> np.ndarray:
@@ -203,7 +229,7 @@ def is_counted_anew(kernel: tuple[OperatorWork, float]) -> bool:
 
 
 def is_better_with_places(work: OperatorWork) -> bool:
-    return True
+    return name_of(work) in BETTER_WITH_PLACES or work.operator.startswith(ONLY_THERE)
 
 
 def main() -> None:

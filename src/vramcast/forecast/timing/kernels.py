@@ -17,7 +17,7 @@ from vramcast.forecast.timing.convolutions import (
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.likeness import factor
-from vramcast.forecast.timing.pieces import name_of_pieces, pieces_seconds
+from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.reductions import (
     REDUCTIONS,
@@ -66,7 +66,8 @@ MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
 OF_BYTES = {
     **dict.fromkeys(("aten::zero_", "aten::fill_"), 0.5),
     **dict.fromkeys(("aten::nll_loss_forward", "aten::nll_loss2d_forward"), 0.0),
-    **dict.fromkeys(("aten::nll_loss_backward", "aten::nll_loss2d_backward"), 0.5),
+    "aten::nll_loss_backward": 0.5,
+    "aten::nll_loss2d_backward": 0.0,
 }
 
 
@@ -304,7 +305,8 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
 def seconds_in_pieces(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
     """Memory and elements partly overlap."""
     fixed, of_bandwidth, *each = known
-    memory = memory_seconds(work, gpu, (0.0, of_bandwidth))
+    moved = work._replace(num_bytes=moved_in_pieces(work))
+    memory = memory_seconds(moved, gpu, (0.0, of_bandwidth))
     return fixed + math.hypot(memory, pieces_seconds(work, gpu, each))
 
 

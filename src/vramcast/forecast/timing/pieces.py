@@ -1,6 +1,7 @@
 """Seconds that each element takes of joined tensors (cat), and of pictures sampled at points
 (grid_sampler). They count where memory would be faster."""
 
+import math
 from collections.abc import Sequence
 
 from vramcast.forecast.timing.walks import RECORDED_ON
@@ -9,7 +10,7 @@ from vramcast.tracing.work import OperatorWork
 
 # native/work.h, kind_of_join: which of torch's kernels joins them
 JOINED = ("joined in vectors", "joined densely", "joined with gaps", "joined one by one")
-SAMPLED = "aten::grid_sampler_"
+SAMPLED = "grid_sampler"
 NEAREST = 2  # sizes[0], where only the nearest element is taken
 
 
@@ -17,17 +18,26 @@ def name_of_pieces(work: OperatorWork) -> str:
     """The key of its rates; empty for other operators."""
     if work.operator == "aten::cat" and work.sizes[3] > 0:
         return JOINED[work.sizes[3] - 1]
-    is_sampled = work.operator.startswith(SAMPLED) and work.sizes[1] > 0
+    is_sampled = SAMPLED in work.operator and work.sizes[1] > 0
     return f"{work.operator} points" if is_sampled else ""
 
 
 def pieces_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """The seconds of elements, and of tensors or points."""
+    """Of joined tensors each has a cost. A point's thread goes from channel to channel, which takes
+    its time however few points there are."""
     of_element, of_piece = known
-    pieces, elements = work.sizes[:2]
-    if work.operator != "aten::cat":
-        pieces, elements = elements, elements * work.sizes[2] * _corners(work)
-    return (elements * of_element + pieces * of_piece) * RECORDED_ON / gpu.num_multiprocessors
+    pieces, elements, channels, _ = work.sizes
+    scale = RECORDED_ON / gpu.num_multiprocessors
+    if work.operator == "aten::cat":
+        return (elements * of_element + pieces * of_piece) * scale
+    corners = _corners(work)
+    return math.hypot(elements * channels * corners * of_element * scale, channels * of_piece)
+
+
+def moved_in_pieces(work: OperatorWork) -> float:
+    """The bytes moved. Of what is sampled only those at the points are read."""
+    is_read = SAMPLED in work.operator and not work.operator.endswith("_backward")
+    return work.num_bytes - is_read * work.sizes[3] * work.item_bytes
 
 
 def _corners(work: OperatorWork) -> int:

@@ -112,6 +112,9 @@ def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Siz
     if name == "im2col":  # a kernel for each sample
         samples, taken = math.prod(named["x"].shape[:-3]), math.prod(named["kernel_size"])
         return 0.0, (0, samples, result.numel(), taken)
+    if name.startswith("cudnn_grid_sampler"):  # native/work.h: note_sampled
+        points = named["grid"].numel() // 2
+        return 0.0, (0, points, named["x"].shape[1], named["x"].numel())
     if name == "col2im":
         return 0.0, (0, result.numel(), named["x"].numel(), 0)
     matrix = named.get("A", named.get("x"))
