@@ -73,8 +73,7 @@ struct Operator {
   bool by_element = false;      // but where channels are neighbours in memory
   bool solves = false;          // a triangular system
   bool joins = false;           // cat
-  bool pools = false;           // the largest or the mean of windows
-  bool looks_up_points = false;  // grid_sampler
+  bool pools = false, looks_up_points = false;  // windows; grid_sampler
   bool is_backward = false;
   int goes_along = -1;          // which argument says along which dimensions: reductions and topk
   int units_dimension = -1;     // whose indices are gone through side by side: samples, channels
@@ -301,9 +300,8 @@ static Operator describe(const c10::OperatorHandle& op) {
   result.by_element = full_name == "aten::upsample_bilinear2d";
   result.joins = full_name == "aten::cat" && overload.empty();
   result.is_backward = full_name.size() > 9 && full_name.substr(full_name.size() - 9) == "_backward";
-  result.pools = full_name.rfind("aten::max_pool2d_with", 0) == 0 ||
-                 full_name.rfind("aten::max_pool3d_with", 0) == 0 ||
-                 full_name.rfind("aten::avg_pool", 0) == 0;
+  result.pools =
+      full_name.rfind("aten::max_pool", 0) == 0 || full_name.rfind("aten::avg_pool", 0) == 0;
   result.looks_up_points = full_name.rfind("aten::grid_sampler_", 0) == 0;
   result.solves = full_name == "aten::linalg_solve_triangular";
   result.by_pixel = result.by_element || full_name.rfind("aten::upsample_bicubic2d", 0) == 0 ||
