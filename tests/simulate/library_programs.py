@@ -17,6 +17,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -220,6 +221,23 @@ def what_torch_jit_fuses_for_a_gradient_keeps_what_the_gradient_needs() -> None:
     for _ in range(3):
         _gelu(x, bias).sum().backward()
     assert x.grad is not None and x.grad.shape == x.shape
+
+
+def pynvml_answers_for_the_simulated_gpu() -> None:
+    """As in a function that Hugging Face's documentation has for printing the memory taken."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    before = pynvml.nvmlDeviceGetMemoryInfo(handle).used
+    kept = torch.ones(64 << 20, device="cuda")
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    assert memory.used - before == kept.nbytes and memory.total > memory.used
+    assert pynvml.nvmlDeviceGetName(handle) == torch.cuda.get_device_name()
+    assert pynvml.nvmlDeviceGetCount() == 1
+    assert "GPU:0" in torch.cuda.list_gpu_processes()
+    with pytest.raises(pynvml.NVMLError, match="Not Supported"):
+        pynvml.nvmlDeviceGetFanSpeed(handle)
 
 
 def what_torch_func_puts_into_a_module_is_not_its_own() -> None:

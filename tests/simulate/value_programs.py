@@ -302,5 +302,12 @@ def the_host_computes_only_so_much() -> None:
     assert sums[0] == many.numel() and sums[-1] == 0.5, "what stands for it"
 
 
+def a_mask_on_the_host_chooses_rows_of_a_tensor_on_the_gpu() -> None:
+    """torch moves it; a mask on the host for `masked_fill_` itself is an error there, too."""
+    x, rows = torch.zeros(4, 2, device="cuda"), torch.tensor([True, False, True, False])
+    x[rows] = 1
+    assert x.tolist() == [[1, 1], [0, 0], [1, 1], [0, 0]]
+
+
 if __name__ == "__main__":
     run_programs()

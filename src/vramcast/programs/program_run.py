@@ -330,7 +330,8 @@ def _wanted_address(error: BaseException) -> str:
     """The address that the program wanted to download from, if that is why it failed."""
     chain = [error]
     while following := chain[-1].__cause__ or chain[-1].__context__:
-        if following in chain:
+        # by identity: some errors cannot be compared with others
+        if any(following is one for one in chain):
             break
         chain.append(following)
     packages = {type(one).__module__.partition(".")[0] for one in chain}

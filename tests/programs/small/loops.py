@@ -108,7 +108,10 @@ match kind:
             def __str__(self):
                 raise RuntimeError("no text")
 
-        raise Wordless
+            def __eq__(self, other):
+                return self.value == other.value  # as in pynvml
+
+        raise Wordless from OSError("no library")
     case "interrupts":
         raise KeyboardInterrupt
     case "input":

@@ -179,7 +179,7 @@ def _fill(x: Tensor, indices: Sequence[Tensor | None], values: Tensor) -> bool:
     not apply."""
     places = [place for place, index in enumerate(indices) if index is not None]
     mask = indices[places[0]] if len(places) == 1 else None
-    if mask is None or mask.dtype != torch.bool:
+    if mask is None or mask.dtype != torch.bool or mask.device != x.device:
         return False
     where = known(mask) if known(x) is None else draw_mask(mask)
     if where is not None and not where.any():

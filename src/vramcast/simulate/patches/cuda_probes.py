@@ -4,9 +4,11 @@ Why: programs and libraries ask them in passing, and a build without CUDA raises
 Versions: torch 2.10 to 2.15; names that a version lacks are skipped.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
+from torch.cuda._utils import _get_device_index
 
 from vramcast.simulate.patching import Patcher
 
@@ -48,6 +50,7 @@ def apply(patcher: Patcher) -> None:
     patcher.put(torch.cuda.memory, "_snapshot", lambda *_, **__: history)
     patcher.put(torch.cuda.memory, "_dump_snapshot", lambda *_, **__: None)
     for module in (torch.cuda, torch.cuda.memory):
+        patcher.put(module, "_get_nvml_device_index", partial(_get_device_index, optional=True))
         patcher.put(module, "memory_snapshot", lambda *_, **__: [])
         patcher.put(module, "caching_allocator_alloc", _take)
         patcher.put(module, "caching_allocator_delete", _give_back)
