@@ -22,7 +22,7 @@ MILLIWATTS = 300_000
 
 def apply(patcher: Patcher) -> None:
     library, gpu = sys.modules[LIBRARY], patcher.gpu
-    answers = {
+    answers: dict[str, Any] = {
         "nvmlInit": None,
         "nvmlInitWithFlags": None,
         "nvmlShutdown": None,
@@ -36,7 +36,7 @@ def apply(patcher: Patcher) -> None:
         "nvmlDeviceGetCudaComputeCapability": gpu.model.capability,
         "nvmlDeviceGetCount": gpu.num_devices,
     }
-    functions = {
+    functions: dict[str, Any] = {
         # a handle is the GPU's number
         "nvmlDeviceGetHandleByIndex": int,
         "nvmlDeviceGetHandleByUUID": lambda _: 0,
