@@ -56,7 +56,8 @@ class OperatorWork(NamedTuple):
     num_bytes: float  # read and written
     # products and attention: batch, rows, columns, inner size; lists of tensors: how many;
     # convolutions: as of Convolution; others: across [0], units [3] (native/work.h), of
-    # batch norm samples [1], positions [2]; additions [1] to places [2] that threads share
+    # batch norm samples [1], positions [2]; additions [1] to places [2] that threads share; of
+    # kernels that torch.compile has written: bytes that are moved besides [3]
     sizes: tuple[int, int, int, int]
     phase: int
     access: int

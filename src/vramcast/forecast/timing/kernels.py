@@ -211,7 +211,8 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return attention_time(work, gpu, known)
     fixed, of_peak, of_bandwidth = known
     compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
-    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    more_bytes = work.sizes[3] if kind == GENERATED and not work.sizes[1] else 0
+    memory = (work.num_bytes + more_bytes) / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     return KernelTime(fixed + compute + memory, compute)
 
 

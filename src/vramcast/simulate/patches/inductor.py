@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from vramcast.simulate.kernel_accesses import accesses_of
 from vramcast.simulate.kernel_registers import registers_of
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS, work_of
 from vramcast.simulate.patching import Patcher
@@ -25,6 +26,7 @@ LIBRARY = "torch._inductor.runtime.triton_heuristics"
 # in units of one exponential.
 SLOW = {"exp": 1, "sigmoid": 1, "erf": 4, "tanh": 4, "online_softmax_combine": 7}
 SLOW |= dict.fromkeys(("sin", "cos", "pow"), 9) | dict.fromkeys(("rand", "randn"), 16)
+SLOW["associative_scan"] = 43  # a running sum, within a block
 CALLED, ADDED = re.compile(r"\.(\w+)\("), re.compile(r"tl\.atomic_add\((\w+) ")
 MILLISECONDS = 1.0  # assumed for every configuration, so that the first is chosen
 
@@ -95,6 +97,7 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
     is_changed = [name in kernel.mutated_arg_names for name in names]
     sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
     added = [names.index(name) for name in ADDED.findall(kernel.fn.src)]
+    accesses = accesses_of(kernel.fn.src)
     # Inductor uses tiles of two dimensions for tensors with different orders of strides
     access = STRIDED if "ynumel" in names else PLAIN
 
@@ -102,13 +105,18 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
         if kind == GENERATED:
             turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
             work = _work(arguments, is_changed, turns, num_slow)
+            tensors = dict(zip(names, arguments, strict=False))
             if added:
                 number = math.prod(arguments[place] for place in sizes_at if names[place][0] != "r")
                 work[-1][1], work[-1][2] = number, arguments[added[0]].numel()
+            else:
+                work[-1][3] = accesses.more_bytes(
+                    work[2], lambda name: (tensors[name].numel(), tensors[name].element_size())
+                )
             library.vramcast_add_work(name, *work, access)
         else:
-            tensors = (*arguments, *options.values())
-            library.vramcast_add_work(name, *work_of("triton", tensors, {}, None))
+            given = (*arguments, *options.values())
+            library.vramcast_add_work(name, *work_of("triton", given, {}, None))
 
     launch.config = config
     launch.cache_hash, launch.store_cubin = "", False
