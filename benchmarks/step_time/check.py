@@ -76,8 +76,8 @@ batches (`by_hand.jsonl`).
 | products, norms, memory | `steps`, `kernels`, `operators`, `larger_kernels`, `shapes` |
 | attention, copies, rows that are not aligned, one filter a channel | `newest_kernels` too |
 | batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
-| convolutions | 8,324 of `shapes`, 384 of `shapes.py settings`, 2,616 of `shapes.py seldom`, 12,000 \
-of `volumes` |
+| convolutions | 8,324 of `shapes`, 384 of `shapes.py settings`, 2,616 of `shapes.py seldom`, \
+12,000 of `volumes` |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |
 | unfold, fold; likeness of some operators | `known_badly_kernels` too (refit.py names them) |
 | kernels that torch.compile writes | `generated`: six profiled steps |
@@ -92,10 +92,11 @@ steps off by 4.5 % in the median instead of 4.4), rates of the host from `steps`
 2026-11-17 (13.5 % instead of 13.2 where the host may be slower). Of the 384
 convolutions, those in 16 bits were first fitted as if in TF32; they and the 2,616 were added to the
 table by more_convolutions.py (of the quarter that was left out, the median error went from 26 to
-17 %). So were those of `volumes` (19.1 to 10.0 %, by time 37 to 20 %; volumes in 16 bits forward 21.7
-to 10.3 %, more than 512 small pictures 20.5 to 4.4 %). places.py tells it of `places_kernels`: joined
-tensors went from 31.8 to 7.3 % by time where they were left out, the gradients of samples at points
-from 93 to 28 %; enlarging along lines and by cubes is off by as much as before. With likeness of all operators of `known_badly_kernels` steps were no better. The steps above
+17 %). So were those of `volumes` (19.1 to 10.0 %, by time 37 to 20 %; volumes in 16 bits forward
+21.7 to 10.3 %, more than 512 small pictures 20.5 to 4.4 %). places.py tells it of `places_kernels`:
+joined tensors went from 31.8 to 7.3 % by time where they were left out, the gradients of samples at
+points from 93 to 28 %; enlarging along lines and by cubes is off by as much as before. With
+likeness of all operators of `known_badly_kernels` steps were no better. The steps above
 were simulated before operators told their strides, the places they add to and the rows of their
 tables: these have their old rates here.
 
