@@ -148,6 +148,11 @@ def round_up(num_bytes: int, multiple: int) -> int:
     return -(-num_bytes // multiple) * multiple
 
 
+def last_power_of_two(number: int) -> int:
+    """The largest power of two that is not above the number; of numbers below 1 that is 1."""
+    return 1 << max(1, number).bit_length() - 1
+
+
 def snapshot_of(head: Span) -> list[Segment]:
     """The mapped ranges of a chain. An expandable segment can have several."""
     ranges: list[list[Span]] = [[]]

@@ -95,19 +95,19 @@ class AccuracyRow(Part):
 
     @property
     def allocated_error(self) -> float | None:
-        return percent(self.predicted_allocated_bytes, self.measured_allocated_bytes)
+        return percent_off(self.predicted_allocated_bytes, self.measured_allocated_bytes)
 
     @property
     def reserved_error(self) -> float | None:
-        return percent(self.predicted_reserved_bytes, self.measured_reserved_bytes)
+        return percent_off(self.predicted_reserved_bytes, self.measured_reserved_bytes)
 
     @property
     def process_error(self) -> float | None:
-        return percent(self.predicted_process_bytes, self.measured_process_bytes)
+        return percent_off(self.predicted_process_bytes, self.measured_process_bytes)
 
     @property
     def step_error(self) -> float | None:
-        return percent(self.predicted_step_seconds, self.median_step_seconds)
+        return percent_off(self.predicted_step_seconds, self.median_step_seconds)
 
     @property
     def exact(self) -> bool:
@@ -128,7 +128,7 @@ class AccuracyRow(Part):
     def error_of(self, method: str) -> float | None:
         """The error against reserved memory, whatever the method estimates: reserved memory must
         fit."""
-        return percent(self.said_by(method), self.measured_reserved_bytes)
+        return percent_off(self.said_by(method), self.measured_reserved_bytes)
 
 
 class Errors(Part):
@@ -171,7 +171,7 @@ class AccuracyResult(Record, kind="accuracy result"):
         require(set(self.reserved) <= set(METHODS), "reserved has a method that is not known")
 
 
-def percent(predicted: float | None, measured: float | None) -> float | None:
+def percent_off(predicted: float | None, measured: float | None) -> float | None:
     return None if predicted is None or not measured else 100 * (predicted / measured - 1)
 
 

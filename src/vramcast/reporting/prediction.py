@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vramcast.records.accuracy import percent
+from vramcast.records.accuracy import percent_off
 from vramcast.records.measurement import Measurement
 from vramcast.records.prediction import (
     BoundBy,
@@ -224,7 +224,7 @@ def _communication(p: Prediction) -> page.Table | None:
 
 def _measured_cells(p: Prediction, m: Measurement) -> list[list[str]]:
     def cells(shown: str, predicted: float | None, measured: float | None) -> list[str]:
-        off = percent(predicted, measured)
+        off = percent_off(predicted, measured)
         return [shown, "exact" if off == 0 else page.percent(off, 3)]
 
     sizes = ("peak_allocated_bytes", "peak_reserved_bytes", "process_bytes")

@@ -7,6 +7,7 @@ other: those of one thread, then those of the block that adds up all sums.
 import math
 from collections.abc import Sequence
 
+from vramcast.allocator.blocks import last_power_of_two
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import OperatorWork
 
@@ -44,7 +45,7 @@ def num_reads(rows: int, results: int, num_multiprocessors: int) -> float:
 
 
 def _block(across: int, down: int, most: int) -> tuple[int, int]:
-    width, height = (_power_of_2(min(n, most)) for n in (across, down))
+    width, height = (last_power_of_two(min(n, most)) for n in (across, down))
     height = min(height, most // min(width, WARP))
     return min(width, most // height), height
 
@@ -86,7 +87,3 @@ def rounds_and_reads(
     if is_split and values >= MOST_VALUES and blocks <= resident:
         shares = _shares(values, resident / blocks)
     return max(1.0, blocks * shares / resident), math.ceil(values / shares / AT_ONCE), shares
-
-
-def _power_of_2(number: int) -> int:
-    return 1 << max(1, number).bit_length() - 1

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from vramcast.allocator.blocks import last_power_of_two
 from vramcast.simulate.kernels.registry import (
     Target,
     accumulator_dtype,
@@ -120,18 +121,13 @@ def _channels_last_scratch(x: Tensor, num_sums: int) -> None:
     """Partial sums of blocks of rows, as Normalization.cuh launches its kernels."""
     channels = x.shape[1]
     rows = x.numel() // max(1, channels)
-    width = min(_power_of_two(channels), 32)
-    height = min(_power_of_two(-(-rows // 16)), 512 // width)
+    width = min(last_power_of_two(channels), 32)
+    height = min(last_power_of_two(-(-rows // 16)), 512 // width)
     if width * height != 512:
-        width = min(_power_of_two(channels), 512 // height)
+        width = min(last_power_of_two(channels), 512 // height)
     blocks = min(-(-rows // (height * 16)), 128)
     if blocks >= 8:
         scratch(num_sums * channels * blocks * 4, -(-channels // width) * 4)
-
-
-def _power_of_two(number: int) -> int:
-    """The largest power of two that is not above the number."""
-    return 1 << max(1, number).bit_length() - 1
 
 
 @kernel("native_batch_norm", "_native_batch_norm_legit")

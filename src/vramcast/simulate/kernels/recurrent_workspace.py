@@ -6,6 +6,8 @@ one to five layers, with and without dropout. See benchmarks/libraries.
 
 from dataclasses import dataclass
 
+from vramcast.allocator.blocks import last_power_of_two
+
 MIB = 1 << 20
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 # activations kept for the backward pass, per hidden unit, step and layer
@@ -161,7 +163,7 @@ def _passed_steps(r: Recurrent) -> int:
     chunks."""
     if r.layers == 1:
         return r.steps
-    chunk = max(8 if r.steps >= 128 else 4, min(16, _power_of_two_below(128 // r.batch)))
+    chunk = max(8 if r.steps >= 128 else 4, min(16, last_power_of_two(128 // r.batch)))
     return min(r.steps, r.layers * chunk + max(8, chunk))
 
 
@@ -194,7 +196,3 @@ def _results_bytes(r: Recurrent, is_small: bool) -> int:
     if r.layers > 1 and (r.is_bidirectional or is_small):
         return total + r.feature_bytes * r.result_width
     return total + (_passed_steps(r) - r.steps) * r.state_bytes
-
-
-def _power_of_two_below(number: int) -> int:
-    return 1 << number.bit_length() >> 1
