@@ -85,7 +85,7 @@ batches (`by_hand.jsonl`).
 `mixed_second_kernels` |
 | additions at positions, gradients of tables | `rarely_kernels` too |
 | nothing: kept for checks | `mixed_third_kernels`, `mixed_fifth_kernels`, `sixth_kernels`, \
-`compiled_alone`, `host_pieces` |
+`seventh_kernels`, `compiled_alone`, `host_pieces` |
 
 Tried and not used: likeness with `mixed_third_kernels` and `rarely_kernels` too (kernels of 40 busy
 steps off by 4.5 % in the median instead of 4.4), rates of the host from `steps` as simulated on
