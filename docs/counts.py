@@ -87,10 +87,12 @@ def _exact_programs_before() -> tuple[int, int]:
 
 
 def _peaks(folder: Path, kind: str) -> dict[str, int]:
-    lines = map(json.loads, (folder / "rows.jsonl").read_text().splitlines())
+    """Of a row that was predicted twice before it was measured, its first prediction counts."""
+    lines = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    ordered = reversed(lines) if kind == "prediction" else lines
     return {
         line["row"]: line["record"]["peak_reserved_bytes"]
-        for line in lines
+        for line in ordered
         if line["kind"] == kind and line["record"].get("outcome", "ok") == "ok"
     }
 

@@ -87,6 +87,9 @@ batches (`by_hand.jsonl`).
 | nothing: kept for checks | `mixed_third_kernels`, `mixed_fifth_kernels`, `sixth_kernels`, \
 `seventh_kernels`, `compiled_alone`, `host_pieces` |
 
+Recorded and not used yet: `evaluated`, 560 batch norms of networks in `eval()` (profiles as they
+came). Today they are timed as in training, which is up to four times too long.
+
 Tried and not used: likeness with `mixed_third_kernels` and `rarely_kernels` too (kernels of 40 busy
 steps off by 4.5 % in the median instead of 4.4), rates of the host from `steps` as simulated on
 2026-11-17 (13.5 % instead of 13.2 where the host may be slower). Of the 384
