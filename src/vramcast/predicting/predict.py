@@ -266,6 +266,6 @@ def simulated(
 
 def compile_device(progress: Report) -> None:
     if build.needs_building():
-        line = "Compiling the simulated GPU for this version of torch, once (about 30 s)."
+        line = "Compiling the simulated GPU for this version of torch, once (up to a minute)."
         progress(Progress("Compiling", line=line))
     build.build()

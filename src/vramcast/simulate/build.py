@@ -27,7 +27,7 @@ SOURCES = Path(__file__).parent / "native"
 # without fused multiply-add, so that sums of times are the same as Python's
 OPTIONS = ("-O2", "-ffp-contract=off", "-shared", "-fPIC", "-std=c++20", "-w")
 CUBLAS_SUBSTITUTE = SOURCES / "cublas_substitute.c"
-# it usually takes half a minute
+# it usually takes half a minute to a minute
 COMPILE_SECONDS = 1800.0
 
 
@@ -60,7 +60,7 @@ def compiler() -> list[str]:
 
 
 def build() -> Path:
-    """The compiled library; compiles it first where needed (about 30 s)."""
+    """The compiled library; compiles it first where needed (up to a minute)."""
     cudnn = installed()
     if cudnn and not cudnn.cublas:
         cublas_substitute(cudnn.cublas_name)
