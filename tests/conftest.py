@@ -27,6 +27,7 @@ LONGEST_FILES = (
     "faults/test_faults.py",
     "docs/test_docs.py",
     "simulate/test_device_programs.py",
+    "simulate/test_compiling.py",
     "reporting/test_accessibility.py",
     "benching/test_whole_benches.py",
     "predicting/test_plan.py",
