@@ -238,6 +238,9 @@ def pynvml_answers_for_the_simulated_gpu() -> None:
     assert "GPU:0" in torch.cuda.list_gpu_processes()
     with pytest.raises(pynvml.NVMLError, match="Not Supported"):
         pynvml.nvmlDeviceGetFanSpeed(handle)
+    for number in (-1, 1):
+        with pytest.raises(pynvml.NVMLError, match="Invalid Argument"):
+            pynvml.nvmlDeviceGetHandleByIndex(number)
 
 
 def what_torch_func_puts_into_a_module_is_not_its_own() -> None:

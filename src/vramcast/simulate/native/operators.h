@@ -218,8 +218,8 @@ static const std::unordered_set<std::string> asking_names = {
 static std::unordered_set<std::string> extension_names;
 
 // Whether the operator's CUDA kernel runs on the host: it is written in Python, it is host code of
-// an extension, or it is torch's own for collectives. What it allocates is then seen by running it. Compiled kernels can also be
-// called unboxed, those in Python cannot.
+// an extension, or it is torch's own for collectives. What it allocates is then seen by running
+// it. Compiled kernels can also be called unboxed, those in Python cannot.
 static bool has_host_kernel(const c10::OperatorHandle& op, bool is_of_extension) {
   if (!op.hasKernelForDispatchKey(DispatchKey::CUDA)) return false;
   if (is_of_extension || op.schema().operator_name().name.rfind("c10d::", 0) == 0) return true;
@@ -299,7 +299,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (full_name.rfind("aten::cudnn_batch_norm", 0) == 0) result.units_dimension = 1;
   result.by_element = full_name == "aten::upsample_bilinear2d";
   result.joins = full_name == "aten::cat" && overload.empty();
-  result.is_backward = full_name.size() > 9 && full_name.substr(full_name.size() - 9) == "_backward";
+  result.is_backward = full_name.ends_with("_backward");
   result.pools =
       full_name.rfind("aten::max_pool", 0) == 0 || full_name.rfind("aten::avg_pool", 0) == 0;
   result.looks_up_points = full_name.rfind("aten::grid_sampler_", 0) == 0;

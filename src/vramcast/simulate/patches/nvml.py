@@ -16,7 +16,7 @@ from vramcast.simulate.patching import Patcher
 
 LIBRARY = "pynvml"
 NO_ANSWER = ("nvmlDeviceGet", "nvmlDeviceSet", "nvmlSystemGet", "nvmlUnit", "nvmlEvent")
-CELSIUS, MEBIHERTZ, PERCENT = 40, 1_500, 100
+CELSIUS, MEGAHERTZ, PERCENT = 40, 1_500, 100
 MILLIWATTS = 300_000
 
 
@@ -30,15 +30,21 @@ def apply(patcher: Patcher) -> None:
         "nvmlDeviceGetTemperature": CELSIUS,
         "nvmlDeviceGetPowerUsage": MILLIWATTS,
         "nvmlDeviceGetEnforcedPowerLimit": MILLIWATTS,
-        "nvmlDeviceGetClockInfo": MEBIHERTZ,
+        "nvmlDeviceGetClockInfo": MEGAHERTZ,
         "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=PERCENT, memory=PERCENT),
         "nvmlDeviceGetGraphicsRunningProcesses": [],
         "nvmlDeviceGetCudaComputeCapability": gpu.model.capability,
         "nvmlDeviceGetCount": gpu.num_devices,
     }
+
+    def handle(number: int) -> int:
+        """The GPU's number is its handle."""
+        if not 0 <= number < gpu.num_devices:
+            raise library.NVMLError(library.NVML_ERROR_INVALID_ARGUMENT)
+        return int(number)
+
     functions: dict[str, Any] = {
-        # a handle is the GPU's number
-        "nvmlDeviceGetHandleByIndex": int,
+        "nvmlDeviceGetHandleByIndex": handle,
         "nvmlDeviceGetHandleByUUID": lambda _: 0,
         "nvmlDeviceGetHandleByPciBusId": lambda _: 0,
         "nvmlDeviceGetIndex": int,
