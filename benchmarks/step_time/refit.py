@@ -76,6 +76,7 @@ _BETTER_WITH_PLACES = (
     *("index", "index_add", "sum", "clamp", "flip", "uniform", "scatter_reduce"),
 )
 BETTER_WITH_PLACES = frozenset(f"aten::{name}" for name in _BETTER_WITH_PLACES)
+EVALUATED = "evaluated_kernels.jsonl.gz"  # batch norms, which no other has
 # What was simulated before it told the kind of join, windows and points.
 SIZES_ANEW = tuple(f"aten::{name}" for name in ("cat", "max_pool", "avg_pool", "grid_sampler"))
 ONLY_THERE = (*SIZES_ANEW, "aten::cudnn_grid", "aten::_upsample", "aten::upsample")
@@ -152,7 +153,8 @@ def by_access(kernels: Kernels) -> dict[str, Kernels]:
         work = kernel[0]
         is_other = work.flops or is_walk(work) or is_inner(work) or work.operator in REDUCTIONS
         if not is_other and work.has_kernel and not name_of_pieces(work) and not is_across(work):
-            found[f"{work.operator} {ACCESS_NAMES[work.access]}"].append(kernel)
+            kind = work.precision if work.is_evaluated else ACCESS_NAMES[work.access]
+            found[f"{name_of(work) if work.is_evaluated else work.operator} {kind}"].append(kernel)
     return found
 
 
@@ -221,7 +223,8 @@ def chosen_kernels(rates: Rates) -> Kernels:
     kernels = recorded(RECORDED) + [k for k in recorded(BEFORE) if not is_counted_anew(k)]
     kernels += [k for k in recorded((KNOWN_BADLY,)) if name_of(k[0]) in BETTER_WITH_THEM]
     kernels = [k for k in kernels if not k[0].operator.startswith(SIZES_ANEW)]
-    return kernels + [k for k in recorded((PLACES,)) if is_better_with_places(k[0])]
+    kernels += [k for k in recorded((PLACES,)) if is_better_with_places(k[0])]
+    return kernels + recorded((EVALUATED,))
 
 
 def is_counted_anew(kernel: tuple[OperatorWork, float]) -> bool:
@@ -244,7 +247,7 @@ def main() -> None:
             tell(f"{what}, left out, before", these, before)
             tell(f"{what}, left out", these, rates)
         return
-    rates = fitted_pieces(recorded((PLACES,)), before)
+    rates = fitted_pieces(recorded((PLACES, EVALUATED)), before)
     if not sys.argv[1:]:
         cells = [(work, seconds, 1) for work, seconds in kernels + recorded(BEFORE)]
         recurrent = fit_recurrent(cells)

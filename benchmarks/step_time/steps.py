@@ -31,7 +31,7 @@ def with_samples(work: OperatorWork) -> OperatorWork:
     """What was simulated before batch norm told samples, positions and channels last: as one large
     sample. Of cuDNN's only its own layout is taken to be there."""
     is_last, samples, positions, channels = work.sizes
-    if "native_batch_norm" in work.operator and samples > 1 and positions == 1:
+    if "native_batch_norm" in work.operator and is_last < 2 and samples > 1 and positions == 1:
         # a matrix, simulated before it was taken for channels last
         return work._replace(sizes=(1, samples, 1, channels), access=STRIDED)
     if "batch_norm" not in work.operator or samples or not channels:

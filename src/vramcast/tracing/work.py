@@ -16,6 +16,7 @@ PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 GENERATED = "inductor::"  # names of kernels that torch.compile has written begin with this
 EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure; how often depends on values
+EVALUATED = 2  # more in sizes[0]: a batch norm with statistics that it has kept
 TF32 = 1006  # native/work.h: fp32 that tensor cores may round to TF32
 
 
@@ -74,6 +75,10 @@ class OperatorWork(NamedTuple):
     @property
     def has_kernel(self) -> bool:
         return self.access != NO_KERNEL
+
+    @property
+    def is_evaluated(self) -> bool:
+        return "batch_norm" in self.operator and self.sizes[0] >= EVALUATED
 
     @property
     def is_known(self) -> bool:

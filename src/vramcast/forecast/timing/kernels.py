@@ -16,7 +16,7 @@ from vramcast.forecast.timing.convolutions import (
     least_seconds,
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
-from vramcast.forecast.timing.likeness import factor
+from vramcast.forecast.timing.likeness import factor, name_of
 from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.reductions import (
@@ -248,6 +248,8 @@ def _own_rate(work: OperatorWork, rates: Rates) -> list[float] | None:
         names.insert(0, f"{names[0]} across")
     if is_reduction_across(work):
         names.insert(1, REDUCTION_ACROSS)
+    if work.is_evaluated:
+        names = [name_of(work)]
     names += [name.replace("_ ", " ", 1) for name in names if name.startswith("aten::")]
     tried = (each for name in names for each in (f"{name} {work.precision}", name))
     name = next((name for name in tried if name in rates.kernels), None)

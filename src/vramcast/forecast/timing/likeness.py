@@ -31,6 +31,8 @@ def factor(work: OperatorWork) -> float:
 def name_of(work: OperatorWork) -> str:
     """The name of the kernel. An in-place operator has the same kernel; one over strided rows has
     another."""
+    if work.is_evaluated:
+        return f"{work.operator} evaluated"
     return work.operator.removesuffix("_") + (" across" if work.sizes[0] == 1 else "")
 
 

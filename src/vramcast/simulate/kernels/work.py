@@ -9,7 +9,7 @@ import torch
 
 from vramcast.simulate.kernels.indexing import UNSORTED_INDICES
 from vramcast.simulate.kernels.registry import suggest_memory_format, tensors_in
-from vramcast.tracing.work import CONVERTING, PLAIN, STRIDED, TF32, Convolution
+from vramcast.tracing.work import CONVERTING, EVALUATED, PLAIN, STRIDED, TF32, Convolution
 
 Sizes = tuple[int, int, int, int]
 FOUR = ctypes.c_int64 * 4
@@ -54,6 +54,8 @@ def work_of(
         sizes = int(_is_across(name, named)), shape[0], math.prod(shape[2:]), units
         if name.startswith(SCANS) and sizes[0]:
             sizes = 1, named["x"].numel() // units, 0, units
+        if _is_evaluated(name, named):
+            sizes, num_bytes = (sizes[0] + EVALUATED, *sizes[1:]), 2.0 * named["x"].nbytes
     if name == ENLARGED:
         is_last, number = int(_is_across(name, named)), named["grad"].numel()
         sizes = is_last, 4 * number, math.prod(named["input_size"]), is_last * number
@@ -74,6 +76,13 @@ def work_of(
     if access == PLAIN and named.get("attn_bias") is not None:
         access = CONVERTING
     return dtype, flops, num_bytes, FOUR(*sizes), access
+
+
+def _is_evaluated(name: str, named: Mapping[str, Any]) -> bool:
+    """Whether a batch norm only scales and shifts, with the mean and variance that it has kept. In
+    the backward pass it reads the gradient alone, unless those of its weights are wanted too."""
+    is_trained = named.get("training", named.get("train", True))
+    return "batch_norm" in name and not is_trained and not any(named.get("wanted", ())[1:])
 
 
 def uses_tf32(name: str) -> bool:
