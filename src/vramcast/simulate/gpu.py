@@ -73,6 +73,8 @@ class SimulatedGpu:
     uncalibrated_kernels: set[str] = field(default_factory=set)
     # the convolutions for which cuDNN has chosen a kernel, by thread
     convolution_plans: set[tuple[Any, ...]] = field(default_factory=set)
+    # of FlexAttention's masks, by the address of their counts: the blocks of scores of one matrix
+    blocks_left: dict[int, float] = field(default_factory=dict)
     # tensors that a library keeps for as long as the process lives, by purpose
     library_memory: dict[str, Any] = field(default_factory=dict)
 
@@ -138,6 +140,7 @@ class SimulatedGpu:
         self.convolution_plans.clear()
         self.pipeline_ranks.clear()
         self.library_memory.clear()
+        self.blocks_left.clear()
         self.world_size, self.num_communicators = 1, 0
         self.has_nccl, self.nccl_from = False, 0
         self.has_tried_kernels = False

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attention
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernel_accesses import accesses_of
 from vramcast.simulate.kernel_registers import registers_of
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS, work_of
@@ -50,7 +52,7 @@ def apply(patcher: Patcher) -> None:
 
         def make_launcher(self) -> Any:
             _check_shared_memory(self._autotuner, self.config)
-            return _launcher(self._autotuner, self.config, library)
+            return _launcher(self._autotuner, self.config, patcher.gpu)
 
     def precompile(self: Any, *_: Any, **__: Any) -> None:
         if not self.launchers:
@@ -89,7 +91,8 @@ def apply(patcher: Patcher) -> None:
     patcher.put(autotuner, "_build_fast_launcher", lambda self, launcher: launcher)
 
 
-def _launcher(kernel: Any, config: Any, library: Any) -> Any:
+def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
+    library = gpu.device.library
     kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
     name = f"{kind}{kernel.fn.__name__}".encode()
     num_slow = sum(SLOW.get(called, 0) for called in CALLED.findall(kernel.fn.src))
@@ -100,12 +103,16 @@ def _launcher(kernel: Any, config: Any, library: Any) -> Any:
     accesses = accesses_of(kernel.fn.src)
     # Inductor uses tiles of two dimensions for tensors with different orders of strides
     access = STRIDED if "ynumel" in names else PLAIN
+    is_flex = is_flex_attention(kernel.fn.src)
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
-        if kind == GENERATED:
+        tensors = dict(zip(names, arguments, strict=False))
+        flex = is_flex and flex_attention_work(kernel.fn.src, tensors, gpu.blocks_left)
+        if flex:
+            library.vramcast_add_work(*flex, PLAIN)
+        elif kind == GENERATED:
             turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
             work = _work(arguments, is_changed, turns, num_slow)
-            tensors = dict(zip(names, arguments, strict=False))
             if added:
                 number = math.prod(arguments[place] for place in sizes_at if names[place][0] != "r")
                 work[-1][1], work[-1][2] = number, arguments[added[0]].numel()
