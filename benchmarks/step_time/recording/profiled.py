@@ -42,6 +42,7 @@ WARM_UP, MEASURED, ALONE, PROFILED = 4, 12, 6, 3
 MOST_SECONDS = 50
 STEP = "recorded step"
 OPERATOR = "::"  # is in names of operators
+SIDE_BY_SIDE = "side by side"  # the name of what kernels of one call save that run so
 OF_DRIVER = re.compile("cu(da)?[A-Z]")
 TOOL = 4  # of sys.monitoring
 
@@ -279,6 +280,15 @@ class Names:
         return self.known.setdefault(thing, len(self.known))
 
 
+def _side_by_side(spans: list[tuple[int, int]]) -> int:
+    """The nanoseconds that kernels take in all, less those in which one of them runs."""
+    saved, until = 0, 0
+    for start, end in sorted(spans):
+        saved += max(0, min(end, until) - start)
+        until = max(until, end)
+    return saved
+
+
 def _steps_of(events: list[Any]) -> dict[str, Any]:
     """Operators are [chain of names, shapes, dtypes, thread]; a call is [operator, microseconds
     from the start of the step to its first launch, [kernel, nanoseconds] ...]."""
@@ -308,6 +318,7 @@ def _steps_of(events: list[Any]) -> dict[str, Any]:
             described[number] = chain, shapes, dtypes, threads.number(thread)
     found: list[list[Any]] = [[] for _ in steps]
     calls: dict[int, list[Any]] = {}
+    spans: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for event in sorted(on_gpu, key=lambda e: launches.get(e.correlation_id(), e.start_ns())):
         at = launches.get(event.correlation_id(), event.start_ns())
         index = bisect.bisect_right(starts, at) - 1
@@ -321,6 +332,10 @@ def _steps_of(events: list[Any]) -> dict[str, Any]:
             call = calls[caller] = [operators.number(kind), (at - starts[index]) // 1000]
             found[index].append(call)
         call.append([kernels.number(event.name()), event.duration_ns()])
+        spans[caller].append((event.start_ns(), event.end_ns()))
+    for caller, call in calls.items():
+        if (saved := _side_by_side(spans[caller])) and len(call) > 2 + 1:
+            call.append([kernels.number(SIDE_BY_SIDE), -saved])
     return {
         "operators": list(operators.known),
         "kernels": list(kernels.known),
