@@ -113,6 +113,14 @@ def test_an_evaluation_of_very_many_forward_passes_is_ended_once_memory_does_not
     assert evaluation.peak_allocated_bytes > 4096 * 64 * 4
 
 
+def test_passes_of_a_sample_that_are_no_calls_of_the_module_are_not_all_run() -> None:
+    found, printed = predict("direct-sample")
+    whole = vramcast.predict(["python", str(SHAPES), "direct-sample"], gpu="h200", whole=True)
+    ran = [line.split() for line in printed if line.startswith("sampled")]
+    assert ran[0][1] == "201," and int(ran[0][-1]) < 50
+    assert found.phases[2].peak_allocated_bytes == whole.phases[2].peak_allocated_bytes
+
+
 def test_a_program_in_which_cudnn_tries_kernels_runs_once() -> None:
     found, printed = predict("benchmark")
     assert printed.count("began") == 1

@@ -132,6 +132,60 @@ def passes_that_return_their_input_take_what_they_would_if_they_ran() -> None:
     assert FEWEST_GROWING < len(num_run) < FEWEST_GROWING + 12
 
 
+def parts_of_a_sample_that_begin_anew_take_what_they_would_if_they_ran() -> None:
+    lengths: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    module[1].forward = lambda x: lengths.append(len(x)) or nn.functional.gelu(x)
+
+    def sample(run: Callable[..., Any]) -> None:
+        for length in [*range(1000, 1064)] * 5:
+            y = run(type(module).__call__, module, torch.randn(length, 32, device="cuda"))
+            assert y.shape == (length, 8)
+
+    def run_all(call: Callable[..., Any], *arguments: Any) -> Any:
+        return call(*arguments)
+
+    passes = SamePasses(SESSION.device, lambda _: None)
+    with torch.no_grad():
+        sample(run_all)  # takes cuBLAS' workspace
+        expected = taken_by(lambda: sample(run_all))
+        lengths.clear()
+        assert taken_by(lambda: sample(passes.run)) == expected
+        # four show that the second part does what the first did
+        assert len(lengths) < FEWEST_GROWING + 16
+        lengths.clear()
+        module[0].weight.mul_(2)  # nothing is known of the new weights
+        passes.run(type(module).__call__, module, torch.randn(1001, 32, device="cuda"))
+    assert lengths == [1001]
+
+
+def sizes_that_were_seen_in_another_pattern_do_not_grow_by_it() -> None:
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
+    passes = SamePasses(SESSION.device, lambda _: None)
+    with torch.no_grad():
+        for length in (
+            [1020] * 20 + [*range(1000, 1040)] * 3 + [1020] * 20 + [*range(1000, 1080, 2)]
+        ):
+            x = torch.randn(length, 32, device="cuda")
+            assert passes.run(type(module).__call__, module, x).shape == (length, 8)
+
+
+def a_pass_that_is_given_a_sparse_matrix_is_run_each_time() -> None:
+    passes, num_run = SamePasses(SESSION.device, print), 0
+    matrix = torch.eye(5).to_sparse().cuda()
+
+    def product(module: nn.Linear, given: torch.Tensor) -> torch.Tensor:
+        nonlocal num_run
+        num_run += 1
+        return given @ module.weight
+
+    layer = nn.Linear(2, 5, device="cuda")
+    with torch.no_grad():
+        for _ in range(9):
+            assert passes.run(product, layer, matrix).shape == (5, 2)
+    assert num_run == 9
+
+
 class _Padding(nn.Linear):
     """As kernels do that want multiples of eight."""
 

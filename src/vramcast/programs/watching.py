@@ -5,11 +5,15 @@ step; where several take turns, the one that steps most often counts. Without an
 backward passes count.
 """
 
+import functools
+import inspect
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -90,6 +94,8 @@ class Watcher:
     data_iterators: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
     trained: Callable[[], torch.nn.Module | None] = lambda: None
     notes: set[str] = field(default_factory=set)
+    # what a class had as `forward`, where its passes are heard although they are no calls
+    forwards: dict[type, Callable[..., Any]] = field(default_factory=dict)
     _read_ahead: int = 0
     # of the current evaluation
     _num_alike: int = 0
@@ -227,6 +233,9 @@ class Watcher:
             self._read_ahead = MOST_READ_AHEAD
 
     def _begin(self, phase: PhaseName) -> None:
+        while self.forwards:
+            owner, forward = self.forwards.popitem()
+            owner.forward = forward  # type: ignore[attr-defined]
         self.phase = phase
         self.on_phase(phase)
 
@@ -279,6 +288,14 @@ def _modules(watcher: Watcher) -> Wrap:
     only."""
     inside, main = _InModule(), threading.get_ident()
 
+    def hear_forward_of(module: torch.nn.Module) -> None:
+        """From the next pass on."""
+        owner = next(one for one in type(module).__mro__ if "forward" in vars(one))
+        if owner in watcher.forwards:
+            return
+        watcher.forwards[owner] = forward = owner.forward  # type: ignore[attr-defined]
+        owner.forward = functools.wraps(forward)(wrap(forward))  # type: ignore[attr-defined]
+
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
             if torch.compiler.is_dynamo_compiling():
@@ -286,6 +303,9 @@ def _modules(watcher: Watcher) -> Wrap:
             is_outermost = inside.depth == 0 and threading.get_ident() == main
             if is_outermost:
                 _heard_forward(watcher, self)
+                is_evaluated = watcher.phase is PhaseName.EVALUATE
+                if is_evaluated and (outer := _forward_around(sys._getframe(1))):
+                    hear_forward_of(outer)
             inside.depth += 1
             try:
                 if is_outermost and watcher.phase is PhaseName.EVALUATE:
@@ -298,6 +318,21 @@ def _modules(watcher: Watcher) -> Wrap:
         return __call__
 
     return wrap
+
+
+def _forward_around(frame: FrameType | None) -> torch.nn.Module | None:
+    """The module whose `forward` was not called by the module's own call, as a loop that makes a
+    sample does."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "forward" and code.co_argcount:
+            module = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(module, torch.nn.Module):
+                found = inspect.unwrap(type(module).forward)
+                if getattr(found, "__code__", None) is code:
+                    return module
+        frame = frame.f_back
+    return None
 
 
 def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:

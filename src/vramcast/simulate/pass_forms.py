@@ -22,13 +22,16 @@ Numbers = NDArray[np.int64]
 
 
 class Result(NamedTuple):
-    block: int  # the allocation that holds it, counted from the first of the pass
+    """A tensor, by the allocation that holds it, counted from the first of the pass."""
+
+    block: int
     dtype: torch.dtype
     num_dims: int
-    # of a pass that is made again
-    size: Sequence[int] = ()
-    stride: Sequence[int] = ()
-    offset: int = 0
+    numbers_at: int  # where its sizes, strides and offset are among the numbers of the pass
+
+
+class Number(NamedTuple):
+    numbers_at: int
 
 
 def given(arguments: Any, options: Any) -> tuple[State, tuple[int, ...], list[Any]] | None:
@@ -39,12 +42,12 @@ def given(arguments: Any, options: Any) -> tuple[State, tuple[int, ...], list[An
     if torch._C._functorch.peek_interpreter_stack():  # its tensors have no storages
         return None
     leaves, form = flat((arguments, options))
-    described = [_described(leaf) for leaf in leaves]
+    numbers = list[int]()
+    described = [_described(leaf, numbers) for leaf in leaves]
     if None in described:
         return None
     modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
-    numbers = tuple(number for leaf in leaves for number in _sizes(leaf))
-    return (*modes, form, *described), numbers, leaves
+    return (*modes, form, *described), tuple(numbers), leaves
 
 
 def flat(value: Any) -> tuple[list[Any], Any]:
@@ -74,21 +77,18 @@ def unflat(leaves: Iterator[Any], form: Any) -> Any:
     return trees.tree_unflatten(found, tree)
 
 
-def _described(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        is_known = leaf.is_cuda and type(leaf) in (Tensor, torch.nn.Parameter)
-        return (leaf.dtype, leaf.ndim, leaf.numel() > 0) if is_known else None
+def _described(leaf: Any, numbers: list[int]) -> Any:
+    """Describes a leaf, but for its sizes and strides, which are added to the numbers. In a
+    dimension of size 1 the stride means nothing."""
+    if type(leaf) in (Tensor, torch.nn.Parameter) and leaf.layout is torch.strided:
+        shape = leaf.shape
+        numbers += shape
+        numbers += [n * (size > 1) for size, n in zip(shape, leaf.stride(), strict=True)]
+        return (leaf.dtype, len(shape), 0 not in shape) if leaf.is_cuda else None
     if type(leaf) is int:
+        numbers.append(leaf)
         return int
     return (type(leaf), leaf) if isinstance(leaf, PLAIN) else None
-
-
-def _sizes(leaf: Any) -> Sequence[int]:
-    """The sizes and strides of a tensor. In a dimension of size 1 the stride means nothing."""
-    if not isinstance(leaf, Tensor):
-        return (leaf,) if type(leaf) is int else ()
-    strides = zip(leaf.shape, leaf.stride(), strict=True)
-    return (*leaf.shape, *(step * (size > 1) for size, step in strides))
 
 
 class Parts:
@@ -116,9 +116,10 @@ def random_numbers() -> Any:
 def result(device: Device, leaf: Any, first: int, given: Sequence[int], numbers: list[int]) -> Any:
     """A description from which `again` makes this result, or its index among the arguments. None if
     it cannot be described."""
+    numbers_at = len(numbers)
     if type(leaf) is int:
         numbers.append(leaf)
-        return int
+        return Number(numbers_at)
     if not isinstance(leaf, Tensor):
         return (leaf,) if isinstance(leaf, PLAIN) else None
     if type(leaf) is not Tensor or not leaf.is_cuda or torch.ops.vramcast.values(leaf) is not None:
@@ -127,36 +128,25 @@ def result(device: Device, leaf: Any, first: int, given: Sequence[int], numbers:
         return given.index(id(leaf))
     numbers += (*leaf.shape, *leaf.stride(), int(leaf.storage_offset()))
     (number,) = device.block_ids([leaf.untyped_storage().data_ptr()])
-    return Result(number - first, leaf.dtype, leaf.ndim)
+    return Result(number - first, leaf.dtype, leaf.ndim, numbers_at)
 
 
-def now(one: Any, numbers: Iterator[int]) -> Any:
-    """The description of a result with its sizes, which are the next of these numbers."""
-    if one is int:
-        return (next(numbers),)
-    if not isinstance(one, Result):
-        return one
-    size, stride = ([next(numbers) for _ in range(one.num_dims)] for _ in range(2))
-    return one._replace(size=size, stride=stride, offset=next(numbers))
+def left(results: Sequence[Any], made: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
+    """The blocks and the tensors that a pass leaves, as native/repeating.h wants them. `made` has
+    the event and the number of each block."""
+    places = {number: place for place, (_, number) in enumerate(made)}
+    tensors, inside = list[int](), dict[int, int]()
+    for one in results:
+        if isinstance(one, Result):
+            inside[one.block] = len(tensors) // 4
+            code = torch.ops.vramcast.dtype_code(torch.empty(0, dtype=one.dtype, device="meta"))
+            tensors += (places[one.block], code, one.num_dims, one.numbers_at)
+    return [n for at, number in made for n in (at, number, inside.get(number, -1))], tensors
 
 
-def empty(num_bytes: int, result: Result | None) -> Tensor:
-    """A new block of memory: the result itself, where it lies in all of it."""
-    dtype = result.dtype if result else torch.uint8
-    if result and not result.offset:
-        steps = zip(result.size, result.stride, strict=True)
-        last = sum((size - 1) * stride for size, stride in steps)
-        if num_bytes == (last + 1) * dtype.itemsize and all(result.size):
-            return torch.empty_strided(result.size, result.stride, dtype=dtype, device="cuda")
-    return torch.empty(num_bytes // dtype.itemsize, dtype=dtype, device="cuda")
-
-
-def again(one: Any, made: dict[int, Tensor], given: Sequence[Any]) -> Any:
-    if isinstance(one, int):
-        return given[one]
-    if not isinstance(one, Result):
-        return one[0]
-    tensor = made[one.block]
-    if [*tensor.shape] == one.size and [*tensor.stride()] == one.stride:
-        return tensor
-    return tensor.as_strided(one.size, one.stride, one.offset)
+def again(one: Any, made: Iterator[Tensor], numbers: Numbers, given: Sequence[Any]) -> Any:
+    if isinstance(one, Result):
+        return next(made)
+    if isinstance(one, Number):
+        return int(numbers[one.numbers_at])
+    return given[one] if isinstance(one, int) else one[0]

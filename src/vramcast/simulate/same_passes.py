@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import sub
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,7 +27,7 @@ FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
 # where the input grows; odd, because kernels pad to multiples of 8
 FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 8, 17, 71
-MOST_KINDS, MOST_PERIOD = 4, 2
+MOST_KINDS, MOST_PERIOD, MOST_SEEN, MOST_UNUSED = 4, 2, 256, 64
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
     "forward passes of an evaluation that did the same as those before were not run again: only "
@@ -54,6 +54,8 @@ class _Pass:
     kept: frozenset[int]
     # the event index and number of allocations that are alive at its end
     made: Sequence[tuple[int, int]]
+    # its blocks and tensors, as native/repeating.h wants them
+    left: tuple[list[int], list[int]]
     num_events: int
     num_work: int
     first_event: int
@@ -65,11 +67,12 @@ class _Pass:
     bend: Any = 0
     is_exact: Any = True  # so far
     run_one_in: int = RUN_ONE_IN
+    grows_by: Any = ()  # how much the sizes in its arguments grow per pass
 
     def compare(self, last: _Pass, num_passes: int, grows: bool) -> None:
         if self.same != last.same:
             return
-        if not grows and (self.work != last.work or (self.numbers != last.numbers).any()):
+        if not grows and not self.is_like(last):
             return
         self.num_alike = last.num_alike + 1
         grown, expected = self.numbers - last.numbers, last.after(num_passes)
@@ -88,6 +91,10 @@ class _Pass:
         is_near = abs(self.numbers - expected) <= RUN_ONE_IN * abs(self.step)
         if num_passes > 1 and is_near.all():
             self.run_one_in = min(2 * last.run_one_in + 1, RUN_AT_LEAST_ONE_IN)
+
+    def is_like(self, other: _Pass) -> bool:
+        is_same = self.same == other.same and self.work == other.work
+        return is_same and bool((self.numbers == other.numbers).all())
 
     def after(self, num_passes: int) -> Numbers:
         more = self.step * num_passes + self.bend * (num_passes * (num_passes + 1) // 2)
@@ -109,7 +116,6 @@ class _Known:
     is_odd: bool = False  # the last pass that was run did not fit the pattern
     period: int = 1  # only one in so many passes is of this kind, as where an odd length is padded
     last: _Pass | None = None
-    parts: forms.Parts | None = None
 
     @property
     def grows(self) -> bool:
@@ -121,10 +127,41 @@ class _Known:
         self.last, self.num_since, self.num_in_vain = None, 0, 0
 
 
+@dataclass(eq=False)
+class _Module:
+    parts: forms.Parts | None = None
+    kinds: list[_Known] = field(default_factory=list)
+    # the last passes that were run, by the sizes in their arguments, with the form of these: a
+    # sample that is made in parts comes back to them
+    seen: dict[Sequence[int], tuple[State, _Pass]] = field(default_factory=dict)
+    num_verified: int = 0  # passes that did the same as one that was seen before
+    num_unused: int = 0  # passes that were observed since one was repeated
+
+    def add(self, form: State, numbers: Sequence[int], observed: _Pass | None) -> None:
+        before = self.seen.pop(numbers, None)
+        if observed is None or observed.kept:
+            self.num_verified = 0
+            return
+        if before:
+            self.num_verified = self.num_verified + 1 if before[1].is_like(observed) else 0
+        self.seen[numbers] = form, observed
+        if len(self.seen) > MOST_SEEN:
+            del self.seen[next(iter(self.seen))]
+
+    def known_pass(self, form: State, numbers: Sequence[int]) -> _Pass | None:
+        """What a pass did that was run with the same sizes, where such passes are known to do the
+        same."""
+        if self.num_verified < FEWEST_ALIKE or numbers not in self.seen or self.parts is None:
+            return None
+        of_form, before = self.seen[numbers]
+        is_same = of_form == form and before.same[0] == self.parts.state()
+        return before if is_same else None
+
+
 class SamePasses:
     def __init__(self, device: Device, note: Callable[[str], None]) -> None:
         self._device, self._note = device, note
-        self._known: WeakKeyDictionary[torch.nn.Module, list[_Known]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[torch.nn.Module, _Module] = WeakKeyDictionary()
         self._kept: list[Tensor] = []  # cast weights, which autocast keeps
 
     @contextmanager
@@ -148,26 +185,35 @@ class SamePasses:
             self._known.pop(module, None)
             return go()
         form, numbers, leaves = given
-        known = self._found(self._known.setdefault(module, []), form, numbers)
+        own = self._known.setdefault(module, _Module())
+        known = self._found(own.kinds, form, numbers)
         known.num_passes += 1
-        if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
+        if known.num_passes == 1:  # it may make parts of the module
             known.is_old = True
             return go()
+        own.parts = parts = own.parts or forms.Parts(module)
+        if parts.has_hooks:  # hooks may do anything
+            return go()
+        observe = functools.partial(self._observe, own, known, form, go, (arguments, options))
+        if seen := own.known_pass(form, numbers):
+            known.is_old, known.num_since = True, 0
+            known.last = seen if seen.grows_by == known.step else None
+            return self._repeat(own, known, seen, leaves)
+        if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
+            known.is_old = True
+            return observe(is_early=True) if own.num_unused < MOST_UNUSED else go()
         if known.num_in_vain > MOST_IN_VAIN and known.grows and known.period < MOST_PERIOD:
             known.part()
-        known.parts = parts = known.parts or forms.Parts(module)
-        if known.num_in_vain > MOST_IN_VAIN or parts.has_hooks:  # hooks may do anything
+        if known.num_in_vain > MOST_IN_VAIN:
             return go()
         last, known.num_since = known.last, known.num_since + 1
         is_like = last and last.num_alike >= FEWEST_ALIKE
         is_due = last and known.grows and known.num_since >= last.run_one_in
         # while an input keeps growing, nobody changes the module
         if last and is_like and not is_due and (known.grows or last.same[0] == parts.state()):
-            self._note(GROWING if known.grows else NOTE)
-            known.num_in_vain = 0
-            return self._repeat(last, known.num_since, leaves)
+            return self._repeat(own, known, last, leaves)
         known.num_in_vain += 1
-        return self._observe(known, parts, go, (arguments, options))
+        return observe()
 
     @staticmethod
     def _found(all_known: list[_Known], form: State, numbers: Sequence[int]) -> _Known:
@@ -195,23 +241,25 @@ class SamePasses:
         return found
 
     def _observe(
-        self, known: _Known, parts: forms.Parts, go: Callable[[], Any], arguments: Any
+        self,
+        own: _Module,
+        known: _Known,
+        form: State,
+        go: Callable[[], Any],
+        arguments: Any,
+        is_early: bool = False,
     ) -> Any:
-        device, random_numbers, state = self._device, forms.random_numbers(), parts.state()
-        given = [*map(id, forms.flat(arguments)[0])]
         last, num_passes = known.last, known.num_since
         known.last, known.num_since = None, 0
-        num_reads = device.library.vramcast_num_host_reads
-        num_before = num_reads()
-        first = device.num("events"), device.num("allocations"), device.num("work")
         was_given_back = not last or not last.kept or last.kept <= self._freed_since(last)
-        result = go()
-        is_same = num_reads() == num_before and forms.random_numbers() == random_numbers
-        is_same = is_same and [*map(id, forms.flat(arguments)[0])] == given
-        if not is_same or parts.state() != state:
-            return result
-        observed = self._pass(result, state, given, *first)
+        assert own.parts is not None
+        result, observed = self._observed(own.parts, go, arguments)
+        own.num_unused += 1
+        own.add(form, known.numbers, observed)
         if observed is None:
+            return result
+        observed.grows_by = known.step
+        if is_early:
             return result
         if last and was_given_back:
             observed.compare(last, num_passes, known.grows)
@@ -222,6 +270,21 @@ class SamePasses:
         if known.is_odd:
             known.last, known.num_since = last, num_passes
         return result
+
+    def _observed(
+        self, parts: forms.Parts, go: Callable[[], Any], arguments: Any
+    ) -> tuple[Any, _Pass | None]:
+        device, random_numbers, state = self._device, forms.random_numbers(), parts.state()
+        given = [*map(id, forms.flat(arguments)[0])]
+        num_reads = device.library.vramcast_num_host_reads
+        num_before = num_reads()
+        first = device.num("events"), device.num("allocations"), device.num("work")
+        result = go()
+        is_same = num_reads() == num_before and forms.random_numbers() == random_numbers
+        is_same = is_same and [*map(id, forms.flat(arguments)[0])] == given
+        if not is_same or parts.state() != state:
+            return result, None
+        return result, self._pass(result, state, given, *first)
 
     def _pass(self, result: Any, state: State, given: Sequence[int], *first: int) -> _Pass | None:
         """Describes the pass. None where it cannot be repeated."""
@@ -252,6 +315,7 @@ class SamePasses:
             form,
             kept,
             made,
+            forms.left(results, made),
             len(events),
             len(work),
             *first,
@@ -261,37 +325,19 @@ class SamePasses:
         events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _repeat(self, last: _Pass, num_passes: int, given: Sequence[Any]) -> Any:
+    def _repeat(self, own: _Module, known: _Known, last: _Pass, given: Sequence[Any]) -> Any:
         """Repeats the events of a pass. Its results are allocated at the same place in them, so
         that all other memory is laid out as before."""
-        library = self._device.library
-        numbers = last.after(num_passes)
-        as_now = numbers.ctypes.data, last.first_allocation
-        sizes, others = np.split(numbers, [len(last.names)])
-        left = iter(others.tolist())
-        results = [forms.now(one, left) for one in last.results]
-        tensors = {one.block: one for one in results if isinstance(one, Result)}
-        made: dict[int, Tensor] = {}
-        begin = start = last.first_event
-        for at, number in last.made:
-            library.vramcast_repeat_events(begin, start + at, begin == start, *as_now)
-            begin = start + at + 1
-            num_bytes, name = int(sizes[number - 1]), last.names[number - 1]
-            made[number] = self._made(num_bytes, name, tensors.get(number))
-        end = start + last.num_events
-        library.vramcast_repeat_events(begin, end, begin == start, *as_now)
-        library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
-        self._kept += [made[number] for number in last.kept]
-        again = (forms.again(one, made, given) for one in results)
-        return forms.unflat(again, last.form)
-
-    def _made(self, num_bytes: int, name: int, result: Result | None) -> Tensor:
-        library = self._device.library
-        before = library.vramcast_begin_kernel(self._device.name(name).encode())
-        try:
-            return forms.empty(num_bytes, result)
-        finally:
-            library.vramcast_end_kernel(before)
+        self._note(GROWING if known.grows and known.num_since else NOTE)
+        known.num_in_vain = own.num_unused = 0
+        numbers = last.after(known.num_since)
+        of_pass = last.first_event, last.num_events, last.first_allocation
+        made = torch.ops.vramcast.repeat_pass.default(numbers.ctypes.data, *of_pass, *last.left)
+        self._device.library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
+        left = iter(made)
+        leaves = [forms.again(one, left, numbers, given) for one in last.results]
+        self._kept += left
+        return forms.unflat(iter(leaves), last.form)
 
 
 def _size(step: Sequence[int]) -> int:

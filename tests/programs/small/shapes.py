@@ -174,6 +174,33 @@ match kind:
             print("sampled")
 
         train(epoch)
+    case "direct-sample":  # its passes are no calls of the module
+
+        class Sampler(torch.nn.Sequential):
+            num_run = 0
+
+            def forward(self, x):
+                Sampler.num_run += 1
+                return super().forward(x)
+
+            @torch.no_grad()
+            def sample(self):
+                x = torch.zeros(1, 64, device="cuda")
+                for _ in range(200):
+                    x = torch.cat([x, self.forward(x)[-1:]])
+                print(f"sampled {len(x)}, ran {self.num_run}")
+
+        own = Sampler.forward
+        # small weights would be known, and so what is made of them
+        wide = torch.nn.Linear(64, 1024).cuda(), torch.nn.ReLU(), torch.nn.Linear(1024, 64).cuda()
+        sampler = Sampler(*wide)
+        optimizer = torch.optim.SGD(sampler.parameters(), 0.1)
+        for _, (x,) in zip(range(4), loader):
+            step(x, sampler, optimizer)
+            sampler.eval().sample()
+            sampler.train()
+            step(x, sampler, optimizer)
+            assert Sampler.forward is own
     case "benchmark":  # cuDNN tries kernels
         torch.backends.cudnn.benchmark = True
         print("began")

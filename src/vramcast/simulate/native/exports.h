@@ -242,10 +242,6 @@ void vramcast_wait_for_collective(int64_t number) { note_wait_for(number); }
 void vramcast_replayed_since(int64_t begin) { work_log.mark_since(begin, replayed); }
 void vramcast_captured_since(int64_t begin) { work_log.mark_since(begin, captured); }
 void vramcast_repeat_work(int64_t begin, int64_t end) { work_log.repeat(begin, end); }
-void vramcast_repeat_events(int64_t first, int64_t last, bool begins, const int64_t* num_bytes,
-                            int64_t before) {
-  recorder.repeat(first, last, begins, num_bytes, before);
-}
 void vramcast_append_work(int64_t begin, int64_t end) { work_log.append(begin, end); }
 int64_t vramcast_stream() { return current_stream(); }
 void vramcast_set_stream(int64_t stream) { current_stream() = stream; }

@@ -230,6 +230,11 @@ struct Recorder {
     }
   }
 
+  int32_t operator_of(int64_t id) {
+    const std::lock_guard lock(mutex);
+    return allocations[id - 1].operator_name;
+  }
+
   // cuBLAS and cuBLASLt take a workspace at the first product of a handle on a stream, and keep it.
   // From torch 2.15 on each product takes one of the library it uses, and gives it back.
   void take_gemm_workspace(bool lt) {

@@ -12,6 +12,7 @@
 #include <ATen/ops/mean.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/neg.h>
 
 #include <functional>
 #include <string>
@@ -67,6 +68,9 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
   const auto both = [](size_t i, size_t j) {
     return [i, j](const Arguments& a) { return at::add(a[i].toTensor(), a[j].toTensor()); };
   };
+  const auto compared = [](size_t i, size_t j) {
+    return [i, j](const Arguments& a) { return at::eq(a[i].toTensor(), a[j].toTensor()); };
+  };
   const auto whole = [](const Arguments& a) {
     return at::amax(a[0].toTensor(), at::IntArrayRef{}, false);
   };
@@ -80,7 +84,12 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
       {"aten::relu", like(0)},
       {"aten::hardtanh", like(0)},
       {"aten::hardswish", like(0)},
-      {"aten::isnan", [](const Arguments& a) { return at::eq(a[0].toTensor(), a[0].toTensor()); }},
+      {"aten::isnan", compared(0, 0)},
+      {"aten::logical_not.out", compared(0, 0)},
+      {"aten::logical_and.out", compared(0, 1)},
+      {"aten::logical_or.out", compared(0, 1)},
+      {"aten::logical_xor.out", compared(0, 1)},
+      {"aten::abs.out", [](const Arguments& a) { return at::neg(a[0].toTensor()); }},
       {"aten::where.self",
        [](const Arguments& a) {
          // the order of the operands decides the strides
