@@ -360,10 +360,6 @@ TORCH_LIBRARY(vramcast, library) {
   library.def("begin_uniform(Tensor tensor) -> ()");
   library.def("typical(Tensor tensor) -> (float, bool, float)");
   library.def("carry_spread(Tensor tensor, Tensor other) -> ()");
-  library.def("dtype_code(Tensor tensor) -> int");
-  library.def(
-      "repeat_pass(int numbers, int first, int num_events, int before, int[] blocks, "
-      "int[] tensors) -> Tensor[]");
 }
 TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("values", &values_of);
@@ -373,8 +369,6 @@ TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
   library.impl("begin_uniform", &begin_uniform);
   library.impl("typical", &typical_value);
   library.impl("carry_spread", &carry_spread);
-  library.impl("dtype_code", &dtype_code);
-  library.impl("repeat_pass", &repeat_pass);
 }
 
 static auto fallback = c10::Dispatcher::singleton().registerFallback(

@@ -3,6 +3,7 @@
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <torch/library.h>
 
 #include "collectives.h"
 #include "recorder.h"
@@ -71,6 +72,17 @@ static std::vector<at::Tensor> repeat_pass(int64_t address, int64_t first, int64
 
 static int64_t dtype_code(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.scalar_type());
+}
+
+TORCH_LIBRARY_FRAGMENT(vramcast, library) {
+  library.def("dtype_code(Tensor tensor) -> int");
+  library.def(
+      "repeat_pass(int numbers, int first, int num_events, int before, int[] blocks, "
+      "int[] tensors) -> Tensor[]");
+}
+TORCH_LIBRARY_IMPL(vramcast, Fake, library) {
+  library.impl("dtype_code", &dtype_code);
+  library.impl("repeat_pass", &repeat_pass);
 }
 
 }  // namespace vramcast
