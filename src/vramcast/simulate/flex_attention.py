@@ -1,19 +1,37 @@
-"""The operations of FlexAttention's kernels: torch.compile writes them to go through those blocks
-of scores that a mask leaves."""
+"""The work of FlexAttention's kernels: torch.compile writes them to go through those blocks of
+scores that a mask leaves."""
 
 import ctypes
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS
 from vramcast.tracing.work import GENERATED
 
 NAME = f"{GENERATED}flex_attention"
-# What the kernel's own names stand for: an argument, or a number.
-GIVEN = re.compile(r"^ +(\w+)(?: : tl\.constexpr)? = (\w+)$", re.MULTILINE)
-SIZES = ("ZQ", "HQ", "Q_LEN", "KV_LEN")
+# What the kernel's own names stand for: an argument, maybe from some element on, or a number.
+GIVEN = re.compile(r"^ +(\w+)(?: : tl\.constexpr)? = (\w+)(?: \+ \d+)?$", re.MULTILINE)
+NEEDED = ("ZQ", "HQ", "Q_LEN", "KV_LEN", "Q", "KV_NUM_BLKS")
 OF_UNKNOWN_MASK = 0.5  # of all blocks: most masks are causal
+# What takes time besides products, as more columns of them, from recordings on an H200
+# (benchmarks/step_time/fit_flex.py): the softmax of a score, a slow function such as tanh by its
+# cost, and the beginning of each row of blocks where there is a mask.
+SOFTMAX_COLUMNS = {False: 39, True: 99}  # by whether it is the gradient
+SLOW_COLUMNS, ROW_COLUMNS = 70, 320
+
+
+class Scores(NamedTuple):
+    matrices: int
+    computed: float  # of one matrix
+    width: float
+    num_slow: int  # functions that change a score
+    beginnings: float = 0.0  # scores in the first blocks of all rows, where there is a mask
+
+    def flops(self, is_backward: bool) -> float:
+        columns = self.width + SOFTMAX_COLUMNS[is_backward] + SLOW_COLUMNS * self.num_slow
+        one = 10.0 if is_backward else 4.0
+        return one * self.matrices * (self.computed * columns + self.beginnings * ROW_COLUMNS)
 
 
 def is_flex_attention(source: str) -> bool:
@@ -21,37 +39,35 @@ def is_flex_attention(source: str) -> bool:
 
 
 def flex_attention_work(
-    source: str, arguments: Mapping[str, Any], blocks_left: Mapping[int, float]
+    source: str, num_slow: int, arguments: Mapping[str, Any], blocks_left: Mapping[int, float]
 ) -> tuple[bytes, int, float, float, Any] | None:
     """The kernel's name and work. None where sizes are worked out by the kernel itself."""
-    given = {
+    given: dict[str, Any] = {
         name: int(value) if value.isdigit() else arguments.get(value)
         for name, value in reversed(GIVEN.findall(source))  # the first counts
     }
-    if any(given.get(name) is None for name in SIZES):
+    if any(given.get(name) is None for name in NEEDED):
         return None
     is_backward = given.get("DO") is not None
-    inner, outer = given["QK_HEAD_DIM"], given["V_HEAD_DIM"]
-    products = 3 * inner + 2 * outer if is_backward else inner + outer
-    tensors = {given[name].data_ptr(): given[name] for name in ("Q", "K", "V")}
-    num_bytes = (3 if is_backward else 2) * sum(each.nbytes for each in tensors.values())
+    scores = _scores(given, num_slow, blocks_left)
+    elements = scores.matrices * scores.width * (given["Q_LEN"] + 2 * given["KV_LEN"])
     return (
         (f"{NAME}_backward" if is_backward else NAME).encode(),
         DTYPE_NUMBERS[given["Q"].dtype],
-        2.0 * products * given["ZQ"] * given["HQ"] * _num_scores(given, blocks_left),
-        float(num_bytes),
+        scores.flops(is_backward),
+        (3 if is_backward else 2) * elements * given["Q"].element_size(),
         (ctypes.c_int64 * 4)(),
     )
 
 
-def _num_scores(given: Mapping[str, Any], blocks_left: Mapping[int, float]) -> float:
-    """Of one matrix."""
-    counts, block = (
-        given["KV_NUM_BLKS"],
-        given["SPARSE_Q_BLOCK_SIZE"] * given["SPARSE_KV_BLOCK_SIZE"],
-    )
-    scores = given["Q_LEN"] * given["KV_LEN"]
-    if counts.numel() == 1:  # no mask: one block of all
-        return scores
+def _scores(given: Mapping[str, Any], num_slow: int, blocks_left: Mapping[int, float]) -> Scores:
+    counts, columns = given["KV_NUM_BLKS"], given["SPARSE_KV_BLOCK_SIZE"]
+    all_scores = given["Q_LEN"] * given["KV_LEN"]
+    width = (given["QK_HEAD_DIM"] + given["V_HEAD_DIM"]) / 2
+    matrices = given["ZQ"] * given["HQ"]
+    if counts.numel() == 1:  # one block of all: there is no mask
+        return Scores(matrices, all_scores, width, num_slow)
     left = blocks_left.get(counts.data_ptr())
-    return OF_UNKNOWN_MASK * scores if left is None else left * block
+    block = given["SPARSE_Q_BLOCK_SIZE"] * columns
+    computed = OF_UNKNOWN_MASK * all_scores if left is None else left * block
+    return Scores(matrices, computed, width, num_slow, given["Q_LEN"] * columns)

@@ -95,7 +95,9 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
     library = gpu.device.library
     kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
     name = f"{kind}{kernel.fn.__name__}".encode()
-    num_slow = sum(SLOW.get(called, 0) for called in CALLED.findall(kernel.fn.src))
+    called = CALLED.findall(kernel.fn.src)
+    num_slow = sum(SLOW.get(name, 0) for name in called)
+    num_slow_once = sum(SLOW.get(name, 0) for name in set(called))
     names = kernel.fn.arg_names
     is_changed = [name in kernel.mutated_arg_names for name in names]
     sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
@@ -107,7 +109,9 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
         tensors = dict(zip(names, arguments, strict=False))
-        flex = is_flex and flex_attention_work(kernel.fn.src, tensors, gpu.blocks_left)
+        flex = is_flex and flex_attention_work(
+            kernel.fn.src, num_slow_once, tensors, gpu.blocks_left
+        )
         if flex:
             library.vramcast_add_work(*flex, PLAIN)
         elif kind == GENERATED:
