@@ -7,6 +7,7 @@ from typing import Any
 
 from vramcast.hardware.calibration.table import KnownConvolutions
 from vramcast.hardware.gpus import Gpu
+from vramcast.programs.nvidia_smi import Facts, facts
 from vramcast.simulate.device import Device
 from vramcast.simulate.elapsed import Elapsed
 from vramcast.simulate.host_reads import HostReads
@@ -88,6 +89,13 @@ class SimulatedGpu:
     def start_nccl(self) -> None:
         if self.has_nccl and not self.nccl_from:
             self.nccl_from = self.device.num("allocations") + 1
+
+    def facts(self) -> Facts:
+        gpu = self.model
+        capability = ".".join(map(str, gpu.capability))
+        return facts(
+            gpu.full_name, gpu.total_bytes, gpu.context_bytes, self.num_devices, capability
+        )
 
     def note(self, text: str) -> None:
         """Say in the prediction's limits what was not modelled."""

@@ -15,6 +15,7 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.forecast.budget import Budget
 from vramcast.processes.ask import TaskFailed
 from vramcast.processes.forked import in_fork
+from vramcast.programs.nvidia_smi import put_command
 from vramcast.programs.program_run import ProgramRun, counts
 from vramcast.programs.scratch import scratch_folder
 from vramcast.records.phases import PhaseName
@@ -167,6 +168,7 @@ class _SimulatedProgram(ProgramRun):
             if self._limited:
                 stack.enter_context(session.gpu.memory.limited())
             stack.enter_context(session.gpu.computing(self._computes))
+            put_command(self._scratch / "bin", session.gpu.facts())
             yield session.device
 
     def evaluate(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
