@@ -77,16 +77,17 @@ batches (`by_hand.jsonl`).
 | attention, copies, rows that are not aligned, one filter a channel | `newest_kernels` too |
 | batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
 | batch norm of networks in `eval()` | `evaluated_kernels` |
-| convolutions | 8,324 of `shapes`, 384 of `shapes.py settings`, 2,616 of `shapes.py seldom`, \
-12,000 of `volumes` |
+| convolutions | `shapes`, `volumes`, `layers`, `mixed_third_kernels`, `mixed_fifth_kernels`, \
+`sixth_kernels`, `seventh_kernels` |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |
 | unfold, fold; likeness of some operators | `known_badly_kernels` too (refit.py names them) |
 | kernels that torch.compile writes | `generated`: six profiled steps |
 | strides, reductions, likeness, recurrent networks | `families_kernels`, `mixed_kernels`, \
 `mixed_second_kernels` |
 | additions at positions, gradients of tables | `rarely_kernels` too |
-| nothing: kept for checks | `mixed_third_kernels`, `mixed_fifth_kernels`, `sixth_kernels`, \
-`seventh_kernels`, `compiled_alone`, `host_pieces` |
+| nothing but convolutions: kept for checks | `mixed_third_kernels`, `mixed_fifth_kernels`, \
+`sixth_kernels`, `seventh_kernels` |
+| nothing: kept for checks | `compiled_alone`, `host_pieces` |
 
 Batch norms in `eval()` were timed as in training, up to four times too long. Where a fifth of them
 was left out, they are off by 17 % by time forward and by 6.5 % backward; `taught` of the seventh
@@ -94,11 +95,18 @@ set came out at -3.6 % with them (+27.5 % as predicted).
 
 Tried and not used: likeness with `mixed_third_kernels` and `rarely_kernels` too (kernels of 40 busy
 steps off by 4.5 % in the median instead of 4.4), rates of the host from `steps` as simulated on
-2026-11-17 (13.5 % instead of 13.2 where the host may be slower). Of the 384
-convolutions, those in 16 bits were first fitted as if in TF32; they and the 2,616 were added to the
-table by more_convolutions.py (of the quarter that was left out, the median error went from 26 to
-17 %). So were those of `volumes` (19.1 to 10.0 %, by time 37 to 20 %; volumes in 16 bits forward
-21.7 to 10.3 %, more than 512 small pictures 20.5 to 4.4 %). places.py tells it of `places_kernels`:
+2026-11-17 (13.5 % instead of 13.2 where the host may be slower).
+Convolutions go by the 64 recorded ones that are most alike, and scales.py learned which of their
+features tell most; paddings, strides and sides of filters are told since 2026-11-18. `layers` has
+5,582 (layers.py: first layers, one filter a channel, groups, patches, sound, films, and layers of
+426 networks): of the quarter that was left out the median error went from 19.9 to 14.9 %, by
+time from 55 to 32 %, of layers that networks have from 14.3 to 10.1 % and from 29 to 21 %. The
+convolutions of the steps named above are in the table too; two gradients that were timed as one
+have their shares as told before. Groups that were recorded without their spans are left out: cuDNN
+may run their kernels side by side. Trees of decisions (300 of 40 leaves) were no better: 14.4 and
+21.3 % forward instead of 11.0 and 20.0. Why cuDNN does not divide the sum of some gradients of a
+first layer's weights, which then take 9.3 ns for each position (yolo's 105 ms), is not known.
+places.py tells it of `places_kernels`:
 joined tensors went from 31.8 to 7.3 % by time where they were left out, the gradients of samples at
 points from 93 to 28 %; enlarging along lines and by cubes is off by as much as before. With
 likeness of all operators of `known_badly_kernels` steps were no better. The steps above

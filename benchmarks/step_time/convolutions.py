@@ -1,8 +1,14 @@
 """Fits the time of convolutions to recorded ones. Used by fit.py; called itself, it writes only
 their part of the tables.
 
-shapes.jsonl.gz has those that shapes.py recorded, operators.jsonl.gz those of the families: seconds
-of their kernels alone. What benchmarks/convolutions has was timed with its launches.
+    python benchmarks/step_time/convolutions.py [--hold-out [NAME]]
+
+shapes.jsonl.gz and volumes.jsonl.gz have those that shapes.py recorded, layers.jsonl.gz those of
+layers.py, operators.jsonl.gz those of the families: seconds of their kernels alone, in which any of
+them ran where this was recorded (`spans`). What benchmarks/convolutions has was timed with its
+launches. How much a feature tells is in the table already (scales.py). With --hold-out a quarter of
+the file NAME, or of all, is left out, and the errors on those are told: of the table, and of what
+is fitted to the others.
 """
 
 from __future__ import annotations
@@ -10,49 +16,66 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import sys
+import zlib
 from collections import defaultdict
-from itertools import compress, product
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from others import tell_errors
-from scipy import linalg
 from steps import HERE, RECORDED, read_kernels
 
 from vramcast.forecast.timing.convolutions import (
     COMMON,
     FIXED_SECONDS,
     LIKE,
+    NEAREST,
+    NOISE,
+    convolution_seconds,
     directions_of,
     features,
+    groups_of,
     is_convolution,
     kind_of,
     least_seconds,
 )
 from vramcast.forecast.timing.convolutions import TABLE as TABLE_OF_CONVOLUTIONS
 from vramcast.forecast.timing.likeness import likeness
-from vramcast.forecast.timing.rates import TABLE
+from vramcast.forecast.timing.rates import TABLE, shipped
 from vramcast.hardware.gpus import find_gpu
-from vramcast.tracing.work import TF32, Convolution, OperatorWork
+from vramcast.tracing.work import TF32, Convolution, OperatorWork, is_padded
 
 TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 SHAPES = RECORDED / "shapes.jsonl.gz"
+FILES = (SHAPES, RECORDED / "volumes.jsonl.gz", RECORDED / "layers.jsonl.gz")
 H200 = find_gpu("h200")
+STEPS = tuple(
+    f"{name}_kernels.jsonl.gz" for name in ("mixed_third", "mixed_fifth", "sixth", "seventh")
+)
+FARTHEST = 2.0
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise", "volumes")
 DTYPES = {"fp32": 6, "bf16": 15, "fp16": 5}
 RIDGE = 1.0
-ONE_OF = 5  # networks is left out to see how far it is off for those
-IN_A_PART = 60  # of the families, each left out like a network
+HELD_OUT = 4  # one of
+IN_A_PART = 60  # how many of the families count as a network
 USUAL_ERROR = 0.1  # larger ones count less
-NOISE = 0.03  # variance of a recorded logarithm
+LONGEST = 2e-3  # longer ones count as this
+
+
+class Timed(NamedTuple):
+    network: str
+    kind: str  # of layer
+    is_held_out: bool
+    work: OperatorWork
+    seconds: float
 
 
 def recorded(path: Path) -> list[dict[str, Any]]:
     with gzip.open(path, "rt") as file:
         lines = [json.loads(line) for line in file]
-    return [line for line in lines if "seconds" in line]
+    return [line for line in lines if "seconds" in line and "benchmark" not in line]
 
 
 def work_of(record: dict[str, Any], direction: str) -> OperatorWork:
@@ -72,6 +95,9 @@ def work_of(record: dict[str, Any], direction: str) -> OperatorWork:
         of_weight=direction == "weight_gradient",
         batch=record["batch"],
         is_dilated=max(record["dilation"]) > 1,
+        is_padded=is_padded(weight[2:], record["padding"], record["dilation"]),
+        side=weight[-1],
+        stride=record["stride"][-1],
     )
     is_tf32 = record["dtype"] == "fp32" and record.get("tf32", True)
     dtype = TF32 if is_tf32 else DTYPES[record["dtype"]]
@@ -80,15 +106,85 @@ def work_of(record: dict[str, Any], direction: str) -> OperatorWork:
     return OperatorWork("aten::convolution", dtype, flops, float(moved), sizes.packed, 0, 1)
 
 
-def timed_convolutions() -> list[tuple[str, OperatorWork, float]]:
-    """(network, what is computed, seconds)."""
-    families = [(w, s) for w, s, _ in read_kernels("operators.jsonl.gz") if is_convolution(w)]
-    timed = [(f"part {number // IN_A_PART}", *each) for number, each in enumerate(families)]
-    for number, record in enumerate(line for line in recorded(SHAPES) if "weight" in line):
-        for direction in DIRECTIONS:
-            network = record.get("network", f"drawn {number // IN_A_PART}")
-            timed.append((network, work_of(record, direction), record["seconds"][direction]))
-    return [each for each in timed if each[2] > FIXED_SECONDS]
+def timed_convolutions(held_out: str | None = None) -> dict[str, list[Timed]]:
+    """By direction and kind; a quarter is held out, of one file if it is named."""
+    families = [
+        (work, seconds)
+        for work, seconds, _ in read_kernels("operators.jsonl.gz")
+        if is_convolution(work) and not may_be_beside(Convolution.unpacked(work.sizes), work)
+    ]
+    timed = [
+        Timed(f"part {number // IN_A_PART}", "of the families", False, *each)
+        for number, each in enumerate(families)
+    ]
+    for path in FILES:
+        for number, record in enumerate(r for r in recorded(path) if "weight" in r):
+            network = record.get("network", f"{path.name} {number // IN_A_PART}")
+            is_out = held_out in (None, path.name) and is_held_out(record)
+            for direction in DIRECTIONS:
+                seconds = record.get("spans", record["seconds"])[direction]
+                work = work_of(record, direction)
+                sizes = Convolution.unpacked(work.sizes)
+                if "spans" not in record and may_be_beside(sizes, work):
+                    continue
+                timed.append(Timed(network, kind_of_layer(record), is_out, work, seconds))
+    found: dict[str, list[Timed]] = {f"{d} {k}": [] for d, k in product(DIRECTIONS, KINDS)}
+    for each in [*timed, *of_steps()]:
+        sizes = Convolution.unpacked(each.work.sizes)
+        if each.seconds > FIXED_SECONDS and len(directions_of(sizes)) == 1:
+            found[f"{directions_of(sizes)[0]} {kind_of(sizes)}"].append(each)
+    return found
+
+
+def of_steps() -> list[Timed]:
+    """Of real steps. Two gradients were timed as one: each has its share as the table tells them,
+    and what is very far from that was paired wrongly or told another layout than it had."""
+    rates, found = shipped().convolutions, []
+    for name, (work, seconds, _) in ((n, k) for n in STEPS for k in read_kernels(n)):
+        sizes = Convolution.unpacked(work.sizes)
+        if not is_convolution(work) or may_be_beside(sizes, work) or sizes.is_transposed:
+            continue
+        parts = parts_of(sizes, work)
+        told = [convolution_seconds(part, H200, rates) for part in parts]
+        if 1 / FARTHEST < seconds / sum(told) < FARTHEST:
+            found += [
+                Timed(name, "of steps", False, part, seconds * own / sum(told))
+                for part, own in zip(parts, told, strict=True)
+            ]
+    return found
+
+
+def parts_of(sizes: Convolution, work: OperatorWork) -> list[OperatorWork]:
+    if not (sizes.of_data and sizes.of_weight):
+        return [work]
+    parts = (sizes._replace(of_data=of_data, of_weight=not of_data) for of_data in (True, False))
+    half = work._replace(flops=work.flops / 2, num_bytes=work.num_bytes / 2)
+    return [half._replace(sizes=part.packed) for part in parts]
+
+
+def may_be_beside(sizes: Convolution, work: OperatorWork) -> bool:
+    """cuDNN may run the kernels of groups side by side: their sum says nothing."""
+    return groups_of(sizes, work) > 1 and sizes.channels > 1
+
+
+def is_held_out(record: dict[str, Any]) -> bool:
+    what = [record[name] for name in ("x", "weight", "batch", "dtype", "stride", "groups")]
+    return zlib.crc32(repr(what).encode()) % HELD_OUT == 0
+
+
+def kind_of_layer(record: dict[str, Any]) -> str:
+    dims, groups, weight = len(record["weight"]) - 2, record["groups"], record["weight"]
+    kinds = {
+        "transposed": record["transposed"],
+        "a first layer": groups == 1 and weight[1] <= 4,
+        "a group for each sample": record["batch"] == 1 and groups > 1,
+        "one filter a channel": groups > 1 and weight[1] == 1,
+        "groups": groups > 1,
+        "dilated": max(record["dilation"]) > 1,
+        "in 16 bits": dims == 3 and record["dtype"] != "fp32",
+        "of very many": dims == 2 and record["batch"] > 512,
+    }
+    return f"{dims}-d {next((kind for kind, is_one in kinds.items() if is_one), 'others')}"
 
 
 def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -108,59 +204,92 @@ def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return coefficients
 
 
-def around(inputs: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """How much each counts for those that are like it."""
-    places = inputs[:, COMMON:]
-    matrix = likeness(places, places, LIKE)
-    matrix[np.diag_indices(len(matrix))] += NOISE
-    return linalg.solve(matrix, left, assume_a="pos", overwrite_a=True)
+def values_of(chosen: list[Timed]) -> tuple[np.ndarray, np.ndarray]:
+    """Their features, and the logarithm of how many times the least they take."""
+    inputs = [features(Convolution.unpacked(t.work.sizes), t.work, H200) for t in chosen]
+    wanted = [(t.seconds - FIXED_SECONDS) / sum(least_seconds(t.work, H200)) for t in chosen]
+    return np.array(inputs), np.log(wanted)
+
+
+def near(asked: np.ndarray, places: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """As convolutions.by_likeness, for what is not in the table."""
+    squares, found = (places**2).sum(1), []
+    for place in asked:
+        nearest = np.argpartition(squares - 2 * places @ place, NEAREST)[:NEAREST]
+        those = places[nearest]
+        matrix = likeness(those, those, LIKE) + NOISE * np.eye(NEAREST)
+        weights = np.linalg.solve(matrix, left[nearest])
+        found.append(likeness(place[None], those, LIKE)[0] @ weights)
+    return np.array(found)
 
 
 def fit_convolutions() -> tuple[dict[str, list[float]], dict[str, np.ndarray], float]:
-    """The sums, what recorded ones add, and how far it is off for networks that it was not fitted
-    to: the standard deviation of a network's mean logarithmic error, without its outliers."""
+    """The sums, what recorded ones add, and how far off a quarter of layers.jsonl.gz is that is
+    held out: the standard deviation of a network's mean logarithmic error, without outliers."""
     sums: dict[str, list[float]] = {}
     table: dict[str, np.ndarray] = {}
-    timed = timed_convolutions()
-    networks = sorted({network for network, *_ in timed})
-    order = np.random.RandomState(0).permutation(len(networks))
-    is_left_out = {networks[index]: number % ONE_OF == 0 for number, index in enumerate(order)}
     errors: dict[str, list[float]] = defaultdict(list)
-    for direction, kind in product(DIRECTIONS, KINDS):
-        chosen = [
-            (network, work, seconds)
-            for network, work, seconds in timed
-            for sizes in [Convolution.unpacked(work.sizes)]
-            if directions_of(sizes) == [direction] and kind_of(sizes) == kind
-        ]
-        inputs = np.array([features(Convolution.unpacked(w.sizes), w, H200) for _, w, _ in chosen])
-        wanted = np.array(
-            [math.log((s - FIXED_SECONDS) / sum(least_seconds(w, H200))) for _, w, s in chosen]
-        )
-        outside = np.array([is_left_out[network] for network, *_ in chosen])
-        found = solve(inputs[~outside], wanted[~outside])
-        left = wanted - inputs @ found
-        weights = around(inputs[~outside], left[~outside])
-        near = likeness(inputs[outside, COMMON:], inputs[~outside, COMMON:], LIKE)
-        wrong = near @ weights - left[outside]
-        for (network, *_), error in zip(compress(chosen, outside), wrong, strict=True):
-            errors[network].append(error)
-        tell_errors(
-            f"convolutions {direction} {kind}, {len(chosen)}: networks left out",
-            np.abs(np.expm1(wrong)),
-        )
-        values = [*np.quantile(wanted, [0.002, 0.998]), *solve(inputs, wanted)]
-        name = f"{direction} {kind}"
-        sums[name] = [float(f"{value:.5g}") for value in values]
-        table[f"{name} places"] = inputs[:, COMMON:].astype(np.float16)
-        weights = around(inputs, wanted - inputs @ np.array(sums[name][2:]))
-        table[f"{name} weights"] = weights.astype(np.float32)
+    for name, chosen in timed_convolutions(FILES[-1].name).items():
+        inputs, wanted = values_of(chosen)
+        limits = np.quantile(wanted, [0.002, 0.998])
+        sums[name] = [float(f"{value:.5g}") for value in (*limits, *solve(inputs, wanted))]
+        left = wanted - inputs @ np.array(sums[name][2:])
+        table[f"{name} places"] = inputs[:, COMMON:].T.astype(np.float16)
+        table[f"{name} left"] = left.astype(np.float16)
+        table[f"{name} scales"] = scales_of(name)
+        out, found = held_out_of(name, chosen)
+        for each, logarithm, right in zip(out, found, values_of(out)[1], strict=True):
+            errors[each.network].append(logarithm - right)
     means = np.array([np.mean(of_network) for of_network in errors.values()])
     return sums, table, float(1.4826 * np.median(np.abs(means)))
 
 
+def scales_of(name: str) -> np.ndarray:
+    with np.load(TABLES / TABLE_OF_CONVOLUTIONS) as known:
+        scales: np.ndarray = known[f"{name} scales"]
+    return scales
+
+
+def held_out_of(name: str, chosen: list[Timed]) -> tuple[list[Timed], np.ndarray]:
+    """Those held out, and their logarithms by the others."""
+    out, kept = ([t for t in chosen if t.is_held_out is is_out] for is_out in (True, False))
+    (inputs, wanted), scales = values_of(kept), scales_of(name)
+    found = solve(inputs, wanted)
+    places, left = inputs[:, COMMON:] * scales, wanted - inputs @ found
+    others = values_of(out)[0]
+    more = near(others[:, COMMON:] * scales, places, left)
+    return out, np.clip(others @ found + more, *np.quantile(wanted, [0.002, 0.998]))
+
+
+def tell(what: str, rows: list[tuple[float, float, float]]) -> None:
+    measured, before, after = np.array(rows).T
+    errors = [np.abs(found / measured - 1) for found in (before, after)]
+    medians = [100 * np.median(error) for error in errors]
+    by_time = [100 * np.average(e, weights=np.minimum(measured, LONGEST)) for e in errors]
+    print(
+        f"{what}, {len(rows)}: median {medians[0]:.1f} -> {medians[1]:.1f} %, "
+        f"by time {by_time[0]:.1f} -> {by_time[1]:.1f} %"
+    )
+
+
+def hold_out(name_of_file: str | None) -> None:
+    """Compares the table, which may know what is held out here, with what is fitted to the rest."""
+    every, rates = defaultdict(list), shipped().convolutions
+    for name, chosen in timed_convolutions(name_of_file).items():
+        for each, logarithm in zip(*held_out_of(name, chosen), strict=True):
+            before = convolution_seconds(each.work, H200, rates)
+            after = FIXED_SECONDS + sum(least_seconds(each.work, H200)) * math.exp(logarithm)
+            for what in (f"{name}, {each.kind}", name, "all"):
+                every[what].append((each.seconds, before, after))
+    for what, rows in sorted(every.items()):
+        tell(what, rows)
+
+
 def main() -> None:
     """Writes only what is told of convolutions."""
+    if sys.argv[1:2] == ["--hold-out"]:
+        hold_out(sys.argv[2] if sys.argv[2:] else None)
+        return
     sums, like_them, spread = fit_convolutions()
     np.savez_compressed(TABLES / TABLE_OF_CONVOLUTIONS, **like_them)
     path = TABLES / TABLE

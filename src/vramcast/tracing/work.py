@@ -1,6 +1,6 @@
 """The arithmetic and memory traffic of an operator of a simulated step. Plain data, no torch."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -34,20 +34,31 @@ class Convolution(NamedTuple):
     of_weight: bool = False
     batch: int = 0  # 0: not known
     is_dilated: bool = False
+    is_padded: bool = True  # by half a filter
+    side: int = 0  # the last of a filter, as the stride; 0: not known
+    stride: int = 0
 
     @property
     def packed(self) -> tuple[int, int, int, int]:
         flags = sum(flag << bit for bit, flag in enumerate(self[5:9]))
-        last = (self.batch << 40) + (self.kernel << 8) + (self.dims << 4) + flags
-        last += self.is_dilated << 6
-        return *self[:3], last
+        flags += (self.dims << 4) + (self.is_dilated << 6) + (not self.is_padded) * 128
+        small = min(self.side, 255) << 20 | min(self.stride, 15) << 28
+        return *self[:3], (self.batch << 40) + (small + self.kernel << 8) + flags
 
     @classmethod
     def unpacked(cls, sizes: tuple[int, int, int, int]) -> Self:
         last = sizes[3]
         flags = [bool(last >> bit & 1) for bit in range(4)]
-        kernel, dims, batch = last >> 8 & 0xFFFFFFFF, last >> 4 & 3, last >> 40
-        return cls._make((*sizes[:3], kernel, dims, *flags, batch, bool(last >> 6 & 1)))
+        kernel, dims, batch = last >> 8 & 0xFFFFF, last >> 4 & 3, last >> 40
+        others = bool(last >> 6 & 1), not last >> 7 & 1, last >> 28 & 0xFF, last >> 36 & 0xF
+        return cls._make((*sizes[:3], kernel, dims, *flags, batch, *others))
+
+
+def is_padded(filter: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> bool:
+    """Whether the padding is half a filter, so that a result is as large as its input."""
+    return all(
+        abs(2 * pad - (side - 1) * apart) < 2 for side, pad, apart in zip(filter, padding, dilation)
+    )
 
 
 class OperatorWork(NamedTuple):

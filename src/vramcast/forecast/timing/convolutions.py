@@ -1,13 +1,16 @@
 """Seconds of a convolution: the least that its arithmetic and bytes can take, times a factor.
 
 cuDNN's choice of kernels is not published, so the factor is fitted. Its logarithm is a sum over
-features and, as in likeness.py, over recorded convolutions.
+features and, as in likeness.py, over the recorded convolutions that are most alike.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vramcast.forecast.timing.likeness import likeness, table
 from vramcast.forecast.timing.rates import peak_flops
@@ -21,7 +24,8 @@ SMALL_SECONDS = 5e-6  # work that takes less does not fill the GPU
 LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
 ALIGNED = 8  # channels that the tensor cores take at once
 COMMON = 3  # the first features, which say nothing about the kind of kernel
-LIKE = 2.0  # a distance
+NEAREST, LIKE, NOISE = 64, 1.0, 0.003  # how many, a distance, the variance of a logarithm
+DEPTHS = (1, 2, 3, 5, 7)  # of filters over volumes
 
 
 def is_convolution(work: OperatorWork) -> bool:
@@ -39,11 +43,29 @@ def convolution_seconds(
     for direction in directions:
         name = f"{direction} {kind_of(sizes)}"
         low, high, *coefficients = polynomials[name]
-        logarithm = values @ coefficients
-        places, weights = (table(TABLE)[f"{name} {what}"] for what in ("places", "weights"))
-        logarithm += likeness(values[None, COMMON:], places, LIKE)[0] @ weights
+        logarithm = values @ coefficients + by_likeness(name, values[COMMON:])
         seconds += FIXED_SECONDS + base * math.exp(min(high, max(low, float(logarithm))))
     return seconds
+
+
+def by_likeness(name: str, place: NDArray[Any]) -> float:
+    """What the sum leaves, of the most similar recorded ones: a Gaussian process."""
+    places, squares, left, scales = recorded(name)
+    place = place * scales
+    distances = squares - 2 * places @ place
+    nearest = np.argpartition(distances, NEAREST)[:NEAREST] if len(left) > NEAREST else ...
+    near = places[nearest]
+    matrix = likeness(near, near, LIKE) + NOISE * np.eye(len(near))
+    weights = np.linalg.solve(matrix, left[nearest])
+    return float(likeness(place[None], near, LIKE)[0] @ weights)
+
+
+@cache
+def recorded(name: str) -> tuple[NDArray[Any], ...]:
+    """Their places, the squares of these, what the sum leaves, and how much each feature tells."""
+    places, left, scales = (table(TABLE)[f"{name} {what}"] for what in ("places", "left", "scales"))
+    places = np.ascontiguousarray(places.T) * scales
+    return places, (places**2).sum(1), left, scales
 
 
 def groups_of(sizes: Convolution, work: OperatorWork) -> float:
@@ -75,35 +97,54 @@ def least_seconds(work: OperatorWork, gpu: Gpu) -> tuple[float, float]:
 
 
 def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
-    """The common features, then those that tell kernels apart, each scaled by how much it does."""
+    """The common features, then those that tell kernels apart."""
     arithmetic, memory = least_seconds(work, gpu)
     products = len(directions_of(sizes))
     smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
-    of_filter = sizes.filters * sizes.channels * sizes.kernel
+    filters, channels, kernel, batch = (
+        sizes.filters,
+        sizes.channels,
+        sizes.kernel,
+        sizes.batch or 16,
+    )
     groups = groups_of(sizes, work)
     given = work.num_bytes / products / work.item_bytes / groups
-    given = (given - of_filter - sizes.positions * sizes.filters) / sizes.channels
-    is_long = work.item_bytes == 2 and groups > 1 and sizes.kernel >= LONG_FILTER
-    channels = sizes.filters, sizes.channels
+    given = (given - filters * channels * kernel - sizes.positions * filters) / channels
+    is_long = work.item_bytes == 2 and groups > 1 and kernel >= LONG_FILTER
+    own, both = (filters, channels), (round(filters * groups), round(channels * groups))
     # recorded: 14 times the least for groups of 48, 1.3 for 64
-    is_fast = groups > 1 and not any(number & number - 1 for number in channels)
-    kind = sizes.is_channels_last, sizes.is_transposed, sizes.is_dilated
+    is_fast = groups > 1 and not any(number & number - 1 for number in own)
+    side, places = side_of(sizes), sizes.positions // batch
+    flags = [
+        *(sizes.is_channels_last, sizes.is_transposed, sizes.is_dilated, not sizes.is_padded),
+        *(sizes.dims == 3, is_fast, is_long and channels % WHOLE_CHANNELS > 0),
+        *(is_long and sizes.batch <= FEW_SAMPLES, channels < ALIGNED, kernel == 1),
+        *(number % ALIGNED == 0 for number in (*own, places)),
+        *(number % WHOLE_CHANNELS == 0 for number in own),
+        *(work.precision == name for name in ("fp32", "tf32", "fp16")),
+    ]
+    numbers = (*own, *both, groups, sizes.positions, places, batch, given / batch, kernel, side)
+    ratios = given / sizes.positions, side ** max(2, sizes.dims) / kernel, arithmetic / memory
+    stride = sizes.stride or max(1, round(ratios[0] ** (1 / max(1, sizes.dims))))
     return [
         *(1.0, smallness, smallness**2),
-        *(2.0 * flag for flag in (*kind, sizes.dims == 1, sizes.dims == 3)),
-        *(1.5 * (number % ALIGNED == 0) for number in channels),
-        *(0.5 * (number % WHOLE_CHANNELS == 0) for number in channels),
-        3.0 * is_fast,
-        3.0 * (is_long and sizes.channels % WHOLE_CHANNELS > 0),
-        3.0 * (is_long and 0 < sizes.batch <= FEW_SAMPLES),
-        *(float(sizes.channels < ALIGNED), float(sizes.kernel == 1)),
-        0.7 * (sizes.positions // (sizes.batch or 1) % ALIGNED == 0),
-        *(3.0 * (work.precision == name) for name in ("fp32", "tf32")),
-        0.3 * (work.precision == "fp16"),
-        *(0.7 * math.log(max(1, number) / 64) for number in channels),
-        0.5 * math.log(max(1, sizes.positions) / 1e5),
-        *(math.log(sizes.kernel), math.log(groups)),
-        1.5 * math.log(max(1e-3, given / sizes.positions)),  # strides
-        0.2 * math.log(sizes.batch or 16),
-        0.5 * math.log(arithmetic / memory),
+        *map(float, flags),
+        *(float(times_even(number)) for number in (*own, *both, places, round(given / batch))),
+        *(math.log(max(number, 1e-3)) for number in (*numbers, *ratios, stride)),
     ]
+
+
+def times_even(number: int) -> int:
+    """How often it can be halved, at most seven times."""
+    return min(7, (number & -number).bit_length() - 1) if number else 7
+
+
+def side_of(sizes: Convolution) -> int:
+    """The last side of a filter. Where it is not known: of a square or a cube, if it may be one."""
+    if sizes.side or sizes.dims < 2:
+        return sizes.side or sizes.kernel
+    for deep in DEPTHS if sizes.dims == 3 else (1,):
+        side = math.isqrt(sizes.kernel // deep)
+        if side * side * deep == sizes.kernel:
+            return side
+    return sizes.kernel

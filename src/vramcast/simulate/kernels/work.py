@@ -9,7 +9,15 @@ import torch
 
 from vramcast.simulate.kernels.indexing import UNSORTED_INDICES
 from vramcast.simulate.kernels.registry import suggest_memory_format, tensors_in
-from vramcast.tracing.work import CONVERTING, EVALUATED, PLAIN, STRIDED, TF32, Convolution
+from vramcast.tracing.work import (
+    CONVERTING,
+    EVALUATED,
+    PLAIN,
+    STRIDED,
+    TF32,
+    Convolution,
+    is_padded,
+)
 
 Sizes = tuple[int, int, int, int]
 FOUR = ctypes.c_int64 * 4
@@ -167,6 +175,7 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
     groups = max(1, int(named.get("groups") or 1))
     if "depthwise" in name:
         groups = weight.shape[0]
+    dilation = named.get("dilation") or [1]
     sizes = Convolution(
         positions=small.numel() // max(1, small.shape[1]),
         filters=small.shape[1] // groups,
@@ -174,11 +183,17 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
         kernel=math.prod(weight.shape[2:]),
         dims=weight.dim() - 2,
         is_transposed=is_transposed,
-        is_channels_last=_is_channels_last(x) or _is_channels_last(weight),
+        # cuDNN's layout: that of either's strides, which a slice has too
+        is_channels_last=any(
+            suggest_memory_format(each) != torch.contiguous_format for each in (x, weight)
+        ),
         of_data=of_data,
         of_weight=of_weight,
         batch=int(x.shape[0]),
-        is_dilated=max(named.get("dilation") or (1,)) > 1,
+        is_dilated=max(dilation) > 1,
+        is_padded=is_padded(weight.shape[2:], named.get("padding") or [0], dilation),
+        side=weight.shape[-1],
+        stride=(named.get("stride") or [1])[-1],
     )
     num_products = of_data + of_weight if is_backward else 1
     flops = 2.0 * num_products * small.numel() * weight.numel() / max(1, weight.shape[0])
