@@ -40,10 +40,10 @@ class Convolution(NamedTuple):
 
     @property
     def packed(self) -> tuple[int, int, int, int]:
-        flags = sum(flag << bit for bit, flag in enumerate(self[5:9]))
-        flags += (self.dims << 4) + (self.is_dilated << 6) + (not self.is_padded) * 128
-        small = min(self.side, 255) << 20 | min(self.stride, 15) << 28
-        return *self[:3], (self.batch << 40) + (small + self.kernel << 8) + flags
+        flags = *self[5:9], self.dims & 1, self.dims > 1, self.is_dilated, not self.is_padded
+        last = self.batch << 40 | min(self.stride, 15) << 36 | min(self.side, 255) << 28
+        last |= self.kernel << 8 | sum(flag << bit for bit, flag in enumerate(flags))
+        return *self[:3], last
 
     @classmethod
     def unpacked(cls, sizes: tuple[int, int, int, int]) -> Self:

@@ -25,7 +25,7 @@ LONG_FILTER, WHOLE_CHANNELS, FEW_SAMPLES = 64, 32, 3
 ALIGNED = 8  # channels that the tensor cores take at once
 COMMON = 3  # the first features, which say nothing about the kind of kernel
 NEAREST, LIKE, NOISE = 64, 1.0, 0.003  # how many, a distance, the variance of a logarithm
-DEPTHS = (1, 2, 3, 5, 7)  # of filters over volumes
+DEPTHS = {1: (), 2: (1,), 3: (1, 2, 3, 5, 7)}  # of filters, by dimensions
 
 
 def is_convolution(work: OperatorWork) -> bool:
@@ -52,10 +52,9 @@ def by_likeness(name: str, place: NDArray[Any]) -> float:
     """What the sum leaves, of the most similar recorded ones: a Gaussian process."""
     places, squares, left, scales = recorded(name)
     place = place * scales
-    distances = squares - 2 * places @ place
-    nearest = np.argpartition(distances, NEAREST)[:NEAREST] if len(left) > NEAREST else ...
+    nearest = np.argpartition(squares - 2 * places @ place, NEAREST)[:NEAREST]
     near = places[nearest]
-    matrix = likeness(near, near, LIKE) + NOISE * np.eye(len(near))
+    matrix = likeness(near, near, LIKE) + NOISE * np.eye(NEAREST)
     weights = np.linalg.solve(matrix, left[nearest])
     return float(likeness(place[None], near, LIKE)[0] @ weights)
 
@@ -69,8 +68,7 @@ def recorded(name: str) -> tuple[NDArray[Any], ...]:
 
 
 def groups_of(sizes: Convolution, work: OperatorWork) -> float:
-    of_group = 2.0 * sizes.positions * sizes.filters * sizes.channels * sizes.kernel
-    return max(1.0, work.flops / (of_group * len(directions_of(sizes))))
+    return max(1.0, work.flops / (2.0 * math.prod(sizes[:4]) * len(directions_of(sizes))))
 
 
 def directions_of(sizes: Convolution) -> list[str]:
@@ -85,7 +83,7 @@ def directions_of(sizes: Convolution) -> list[str]:
 def kind_of(sizes: Convolution) -> str:
     """The kind of kernel: dense, depthwise, or depthwise on volumes, for which torch has kernels of
     its own."""
-    if sizes.channels > 1 or sizes.filters > 1:
+    if max(sizes.channels, sizes.filters) > 1:
         return "dense"
     return "volumes" if sizes.dims == 3 and not sizes.is_channels_last else "depthwise"
 
@@ -100,51 +98,39 @@ def features(sizes: Convolution, work: OperatorWork, gpu: Gpu) -> list[float]:
     """The common features, then those that tell kernels apart."""
     arithmetic, memory = least_seconds(work, gpu)
     products = len(directions_of(sizes))
-    smallness = math.log(1 + SMALL_SECONDS / (arithmetic + memory) * products)
-    filters, channels, kernel, batch = (
-        sizes.filters,
-        sizes.channels,
-        sizes.kernel,
-        sizes.batch or 16,
-    )
-    groups = groups_of(sizes, work)
+    smallness = math.log1p(SMALL_SECONDS / (arithmetic + memory) * products)
+    positions, filters, channels, kernel = sizes[:4]
+    batch, groups = sizes.batch or 16, groups_of(sizes, work)
     given = work.num_bytes / products / work.item_bytes / groups
-    given = (given - filters * channels * kernel - sizes.positions * filters) / channels
+    given = (given - filters * (channels * kernel + positions)) / channels
     is_long = work.item_bytes == 2 and groups > 1 and kernel >= LONG_FILTER
     own, both = (filters, channels), (round(filters * groups), round(channels * groups))
     # recorded: 14 times the least for groups of 48, 1.3 for 64
     is_fast = groups > 1 and not any(number & number - 1 for number in own)
-    side, places = side_of(sizes), sizes.positions // batch
+    side, places = side_of(sizes), positions // batch
     flags = [
         *(sizes.is_channels_last, sizes.is_transposed, sizes.is_dilated, not sizes.is_padded),
         *(sizes.dims == 3, is_fast, is_long and channels % WHOLE_CHANNELS > 0),
-        *(is_long and sizes.batch <= FEW_SAMPLES, channels < ALIGNED, kernel == 1),
+        *(is_long and batch <= FEW_SAMPLES, channels < ALIGNED, kernel == 1),
         *(number % ALIGNED == 0 for number in (*own, places)),
         *(number % WHOLE_CHANNELS == 0 for number in own),
         *(work.precision == name for name in ("fp32", "tf32", "fp16")),
     ]
-    numbers = (*own, *both, groups, sizes.positions, places, batch, given / batch, kernel, side)
-    ratios = given / sizes.positions, side ** max(2, sizes.dims) / kernel, arithmetic / memory
-    stride = sizes.stride or max(1, round(ratios[0] ** (1 / max(1, sizes.dims))))
+    numbers = *own, *both, groups, positions, places, batch, given / batch, kernel, side
+    ratios = given / positions, side ** max(2, sizes.dims) / kernel, arithmetic / memory
+    stride = sizes.stride or max(1, round(ratios[0] ** (1 / sizes.dims)))
     return [
-        *(1.0, smallness, smallness**2),
-        *map(float, flags),
-        *(float(times_even(number)) for number in (*own, *both, places, round(given / batch))),
+        *map(float, (1, smallness, smallness**2, *flags)),
+        # how often they can be halved
+        *(math.log2(math.gcd(n, 128)) for n in (*own, *both, places, round(given / batch))),
         *(math.log(max(number, 1e-3)) for number in (*numbers, *ratios, stride)),
     ]
 
 
-def times_even(number: int) -> int:
-    """How often it can be halved, at most seven times."""
-    return min(7, (number & -number).bit_length() - 1) if number else 7
-
-
 def side_of(sizes: Convolution) -> int:
     """The last side of a filter. Where it is not known: of a square or a cube, if it may be one."""
-    if sizes.side or sizes.dims < 2:
-        return sizes.side or sizes.kernel
-    for deep in DEPTHS if sizes.dims == 3 else (1,):
+    for deep in DEPTHS[sizes.dims]:
         side = math.isqrt(sizes.kernel // deep)
         if side * side * deep == sizes.kernel:
-            return side
-    return sizes.kernel
+            return sizes.side or side
+    return sizes.side or sizes.kernel

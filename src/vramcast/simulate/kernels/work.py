@@ -184,9 +184,7 @@ def _convolution(name: str, named: Mapping[str, Any], result: Any) -> tuple[floa
         dims=weight.dim() - 2,
         is_transposed=is_transposed,
         # cuDNN's layout: that of either's strides, which a slice has too
-        is_channels_last=any(
-            suggest_memory_format(each) != torch.contiguous_format for each in (x, weight)
-        ),
+        is_channels_last={*map(suggest_memory_format, (x, weight))} != {torch.contiguous_format},
         of_data=of_data,
         of_weight=of_weight,
         batch=int(x.shape[0]),
