@@ -77,6 +77,7 @@ batches (`by_hand.jsonl`).
 | attention, copies, rows that are not aligned, one filter a channel | `newest_kernels` too |
 | batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
 | batch norm of networks in `eval()` | `evaluated_kernels` |
+| CTC losses; samples at points, likeness of others (refit.py names them) | `off_kernels` too |
 | convolutions | `shapes`, `volumes`, `layers`, `mixed_third_kernels`, `mixed_fifth_kernels`, \
 `sixth_kernels`, `seventh_kernels` |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |

@@ -27,12 +27,13 @@ from scipy import linalg
 from scipy.optimize import least_squares
 from steps import HERE, read_kernels
 
-from vramcast.forecast.timing.additions import is_sum
+from vramcast.forecast.timing.additions import ENLARGED, is_sum
 from vramcast.forecast.timing.columns import COLUMNS, columns_seconds, is_columns
 from vramcast.forecast.timing.convolutions import is_convolution
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     REDUCTION_INNER,
+    STEP_BY_STEP,
     is_across,
     memory_seconds,
     modelled_time,
@@ -77,9 +78,29 @@ _BETTER_WITH_PLACES = (
 )
 BETTER_WITH_PLACES = frozenset(f"aten::{name}" for name in _BETTER_WITH_PLACES)
 EVALUATED = "evaluated_kernels.jsonl.gz"  # batch norms, which no other has
-# What was simulated before it told the kind of join, windows and points.
-SIZES_ANEW = tuple(f"aten::{name}" for name in ("cat", "max_pool", "avg_pool", "grid_sampler"))
-ONLY_THERE = (*SIZES_ANEW, "aten::cudnn_grid", "aten::_upsample", "aten::upsample")
+OFF = "off_kernels.jsonl.gz"
+# Likewise with what families/off.py and more of the others recorded.
+_BETTER_WITH_OFF = (
+    *("_ctc_loss", "_ctc_loss_backward", "_cudnn_rnn", "_cudnn_rnn_backward", "_fft_c2c"),
+    *("_fft_c2r", "_fft_r2c", "_index_put_impl", "abs", "baddbmm", "bmm", "gather", "index"),
+    *("index_add", "index_select", "scatter_add"),
+    *("native_batch_norm_backward", "native_group_norm_backward"),
+    *("native_layer_norm", "native_layer_norm_backward"),
+    *("grid_sampler_2d", "grid_sampler_2d_backward", "grid_sampler_3d", "grid_sampler_3d_backward"),
+    *(
+        f"_scaled_dot_product_{kind}_attention{way}"
+        for kind in ("cudnn", "efficient", "flash")
+        for way in ("", "_backward")
+    ),
+)
+BETTER_WITH_OFF = frozenset(f"aten::{name}" for name in _BETTER_WITH_OFF)
+# What was simulated before it told the kind of join, windows, points and lengths.
+_SIZES_ANEW = (
+    *("cat", "max_pool", "avg_pool", "grid_sampler", "_fft_", "_adaptive_avg_pool"),
+    *("upsample_", "_upsample_"),
+)
+SIZES_ANEW = tuple(f"aten::{name}" for name in _SIZES_ANEW)
+ONLY_THERE = (*SIZES_ANEW, "aten::cudnn_grid")
 BEFORE = (
     *("norm_kernels.jsonl.gz", "operators.jsonl.gz", "fresh_kernels.jsonl.gz"),
     *("newest_kernels.jsonl.gz", "larger_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
@@ -93,7 +114,7 @@ START_OF_JOINED, START_OF_POINTS = (2e-6, 0.8, 2e-12, 1e-7), (3e-6, 0.8, 5e-12, 
 START_OF_INNER = (2e-6, 0.8, 2e-6, 2e-7, 2e-12, 1e-6)
 NOISE = 0.03  # variance of a recorded logarithm
 FEWEST, FEWEST_OF_OWN = 40, 20
-START_OF_MEMORY = (2e-6, 0.6)
+START_OF_MEMORY, START_OF_STEPS = (2e-6, 0.6), (3e-6, 0.8, 1e-12, 1.5e-6)
 BETTER = 0.9
 USUAL_SECONDS, LONGEST = 2e-5, 2e-3
 
@@ -142,7 +163,8 @@ def fitted_pieces(kernels: Kernels, rates: Rates) -> Rates:
     }
     for name, chosen in by_access(kernels).items():
         if name not in rates.kernels and len(chosen) >= FEWEST_OF_OWN:
-            more[name] = fit(chosen, memory_seconds, START_OF_MEMORY)
+            start = START_OF_STEPS if STEP_BY_STEP in name else START_OF_MEMORY
+            more[name] = fit(chosen, memory_seconds, start)
     return replace(rates, kernels={**rates.kernels, **more})
 
 
@@ -177,7 +199,7 @@ def by_operator(kernels: Kernels) -> dict[str, Kernels]:
     for kernel in kernels:
         work = kernel[0]
         is_other = is_convolution(work) or GENERATED in work.operator or is_walk(work)
-        is_other = is_other or is_sum(work)
+        is_other = is_other or is_sum(work) or ENLARGED in work.operator
         is_other = is_other or (work.operator in PRODUCTS and work.sizes[0] == 1)
         is_other = is_other or (work.operator in REDUCTIONS and not is_inner(work))
         if not is_other and work.has_kernel and work.operator.startswith("aten::"):
@@ -224,6 +246,7 @@ def chosen_kernels(rates: Rates) -> Kernels:
     kernels += [k for k in recorded((KNOWN_BADLY,)) if name_of(k[0]) in BETTER_WITH_THEM]
     kernels = [k for k in kernels if not k[0].operator.startswith(SIZES_ANEW)]
     kernels += [k for k in recorded((PLACES,)) if is_better_with_places(k[0])]
+    kernels += [k for k in recorded((OFF,)) if name_of(k[0]) in BETTER_WITH_OFF]
     return kernels + recorded((EVALUATED,))
 
 
@@ -247,7 +270,7 @@ def main() -> None:
             tell(f"{what}, left out, before", these, before)
             tell(f"{what}, left out", these, rates)
         return
-    rates = fitted_pieces(recorded((PLACES, EVALUATED)), before)
+    rates = fitted_pieces(recorded((PLACES, EVALUATED, OFF)), before)
     if not sys.argv[1:]:
         cells = [(work, seconds, 1) for work, seconds in kernels + recorded(BEFORE)]
         recurrent = fit_recurrent(cells)

@@ -156,6 +156,21 @@ def test_a_score_of_attention_costs_more_than_its_products() -> None:
     assert 1.3 < seconds(wide) / seconds(narrow) < 1.8
 
 
+def test_a_ctc_loss_goes_from_step_to_step() -> None:
+    """On an H200 225 us for 16 samples of 400 steps, however few letters there are."""
+    sizes = (0, 400, 16, 29)
+    loss = OperatorWork("aten::_ctc_loss", FP32, 0.0, 2.1e6, sizes, FORWARD, PLAIN)
+    assert seconds(loss) == pytest.approx(225e-6, rel=0.25)
+
+
+def test_elements_that_are_added_along_the_last_dimension_take_what_an_h200_took() -> None:
+    """Of XLNet's relative positions, 735 us each; additions to random places would take four times
+    as long."""
+    sizes = (0, 99_090_432, 197_922_816, 99_090_432)
+    added = OperatorWork("aten::index_add_", BF16, 0.0, 594_545_664.0, sizes, BACKWARD, STRIDED)
+    assert seconds(added) == pytest.approx(735e-6, rel=0.4)
+
+
 def test_the_table_is_complete() -> None:
     rates = shipped()
     assert set(ACCESS_NAMES[1:]) <= set(rates.kernels)

@@ -60,6 +60,7 @@ SCORE_SECONDS = {
 }
 ATTENTION_RATES = 8
 REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
+STEP_BY_STEP = "ctc_loss"  # sizes[1] are steps that follow each other
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
 MANY_ROWS, BLOCK_COLUMNS = 1 << 16, 32
 # nll_loss reads one score in a row, its gradient none; filling only writes
@@ -279,6 +280,8 @@ def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
     is_across, samples, positions, _ = work.sizes
     if "cum" in work.operator and is_across and samples:  # a thread reads row after row
         return 2 * samples * work.item_bytes
+    if STEP_BY_STEP in work.operator:
+        return samples
     if "batch_norm" not in work.operator or is_across:
         return work.num_bytes / units
     width = min(512, max(32, 1 << (positions - 1).bit_length()))

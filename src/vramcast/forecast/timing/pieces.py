@@ -11,6 +11,7 @@ from vramcast.tracing.work import OperatorWork
 # native/work.h, kind_of_join: which of torch's kernels joins them
 JOINED = ("joined in vectors", "joined densely", "joined with gaps", "joined one by one")
 SAMPLED = "grid_sampler"
+SHORT_POINTS = "points in 16 bits"  # these are added in pairs
 NEAREST = 2  # sizes[0], where only the nearest element is taken
 
 
@@ -19,7 +20,8 @@ def name_of_pieces(work: OperatorWork) -> str:
     if work.operator == "aten::cat" and work.sizes[3] > 0:
         return JOINED[work.sizes[3] - 1]
     is_sampled = SAMPLED in work.operator and work.sizes[1] > 0
-    return f"{work.operator} points" if is_sampled else ""
+    kind = "points" if work.item_bytes > 2 else SHORT_POINTS
+    return f"{work.operator} {kind}" if is_sampled else ""
 
 
 def pieces_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:

@@ -72,16 +72,17 @@ def work_of(
         if rows > UNSORTED_INDICES or "bag" in name:
             sizes = 0, rows, named["num_weights"], named["grad"].shape[-1]
     # Slower kernels: additions at positions are sorted, attention with dropout draws random
-    # numbers, and norms without weights or with channels last have other kernels.
+    # numbers, and norms without weights, with channels last or of rows have other kernels.
     is_slow = (
         name in NOT_IN_VECTORS
         or (name == "native_layer_norm_backward" and named["weight"] is None)
         or any(map(named.get, ("accumulate", "dropout_p")))
         or ("batch_norm" in name and _is_across(name, named))
+        or named.get("HxW") == 1
         or ("softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1)
     )
     access = STRIDED if is_slow else PLAIN
-    if access == PLAIN and named.get("attn_bias") is not None:
+    if access == PLAIN and (named.get("attn_bias") is not None or _lies_otherwise(name, named)):
         access = CONVERTING
     return dtype, flops, num_bytes, FOUR(*sizes), access
 
@@ -109,11 +110,19 @@ def _is_across(name: str, named: Mapping[str, Any]) -> bool:
     if name == ENLARGED:  # a slice with channels last counts too
         return suggest_memory_format(x) == torch.channels_last
     if "batch_norm" in name:
-        return _is_channels_last(x)
+        return _is_channels_last(x) and not _lies_otherwise(name, named)
     if not ("softmax" in name or name.startswith(("topk", *SCANS))) or not x.dim():
         return False
     dim = named.get("dim", -1) % x.dim() + 1
     return math.prod(x.shape[dim:]) > 1 if "softmax" in name else dim < x.dim()
+
+
+def _lies_otherwise(name: str, named: Mapping[str, Any]) -> bool:
+    """Whether the gradient of a batch norm's result does not lie as its input does: each channel
+    has a block then, which goes from place to place."""
+    if name != "native_batch_norm_backward" or _is_evaluated(name, named):
+        return False
+    return bool(named["grad"].stride() != named["x"].stride())
 
 
 def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Sizes]:
@@ -132,12 +141,27 @@ def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Siz
     if name.startswith("cudnn_grid_sampler"):  # native/work.h: note_sampled
         points = named["grid"].numel() // 2
         return 0.0, (0, points, named["x"].shape[1], named["x"].numel())
+    if name.startswith(("upsample_", "_upsample_")):
+        return 0.0, _resized(named.get("x", named.get("grad")), result)
+    if "ctc_loss" in name:  # step after step: how many, samples, letters
+        steps, *others = named["log_probs"].shape
+        return 0.0, (0, steps, math.prod(others[:-1]), others[-1])
+    if name.startswith("_fft_"):
+        signal = [(result if name == "_fft_c2r" else named["x"]).shape[dim] for dim in named["dim"]]
+        return 0.0, (0, math.prod(signal), signal[-1], len(signal))
     if name == "col2im":
         return 0.0, (0, result.numel(), named["x"].numel(), 0)
     matrix = named.get("A", named.get("x"))
     if "linalg_" in name and isinstance(matrix, torch.Tensor) and matrix.dim() > 1:
         return 0.0, _system(matrix, named.get("B"))
     return 0.0, (0, 0, 0, 0)
+
+
+def _resized(given: torch.Tensor, found: torch.Tensor) -> Sizes:
+    """As count_pixels in native/work.h."""
+    large = max(given, found, key=torch.numel)
+    pixels = math.prod(large.shape[2:]) if large.is_contiguous() else 0
+    return 0, given.numel(), found.numel(), pixels
 
 
 def _system(matrix: torch.Tensor, wanted: torch.Tensor | None) -> Sizes:

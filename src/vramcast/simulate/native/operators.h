@@ -69,7 +69,7 @@ struct Operator {
   bool sorts_places = false;   // likewise, and sorts them where results must not vary:
   bool names_rows = false, adds_up = false;  // index_add and index_copy; index_add and scatter_add
   int passes_by_name = 0;       // over elements of its first argument that another tensor names
-  bool by_pixel = false;        // a thread goes through all samples and channels of a pixel
+  bool by_pixel = false;        // pictures are resized; most have a thread for each pixel
   bool by_element = false;      // but where channels are neighbours in memory
   bool solves = false;          // a triangular system
   bool joins = false;           // cat
@@ -304,8 +304,8 @@ static Operator describe(const c10::OperatorHandle& op) {
       full_name.rfind("aten::max_pool", 0) == 0 || full_name.rfind("aten::avg_pool", 0) == 0;
   result.looks_up_points = full_name.rfind("aten::grid_sampler_", 0) == 0;
   result.solves = full_name == "aten::linalg_solve_triangular";
-  result.by_pixel = result.by_element || full_name.rfind("aten::upsample_bicubic2d", 0) == 0 ||
-                    full_name == "aten::upsample_trilinear3d";
+  result.by_pixel = full_name.find("upsample_") != std::string::npos ||
+                    full_name.find("adaptive_avg_pool") != std::string::npos;
   result.leaves_complex = full_name == "aten::abs";
   result.copies_first = name == "aten::angle" || name == "aten::clamp" ||
                         name == "aten::clamp_min" || name == "aten::clamp_max";

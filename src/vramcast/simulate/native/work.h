@@ -218,9 +218,11 @@ static void count_units(const Operator& info, c10::ArrayRef<IValue> arguments, W
   }
 }
 
-// Of the larger of the two; where channels are neighbours in memory, the kernel is another.
+// sizes[1], [2]: elements of both; [3]: pixels of the larger. Channels last have another kernel.
 static void count_pixels(const Operator& info, const at::Tensor& given, const at::Tensor& found,
                          Work& work) {
+  work.sizes[1] = given.numel();
+  work.sizes[2] = found.numel();
   const auto& large = given.numel() > found.numel() ? given : found;
   if (large.dim() > 2 && large.is_contiguous())
     work.sizes[3] = large.numel() / std::max<int64_t>(1, large.size(0) * large.size(1));
