@@ -42,9 +42,9 @@ OTHER_GPU_SPREAD = 0.15
 LONGEST_STEP = 30_000
 LONG_SECONDS = 2e-4
 LATENCY_SECONDS = 4e-6  # from a launch to the kernel's begin
-# From a kernel's end to the next one's begin: what busy steps of unseen.py take beyond their
-# kernels is 0.46 to 1.2 us for each.
-GAP_SECONDS = 1e-6
+# From a kernel's end to the next one's begin: what 100 busy steps (mixed_third to seventh) take
+# beyond their kernels is about as much for each in the median. It was 1 us, by five of unseen.py.
+GAP_SECONDS = 1.5e-6
 # Of a large operator on the host, which gets new pages: 4.1e-11 to 7.5e-11 for each byte, of 12
 # kinds with 16.8 million elements. Beside an H200 those of 2 to 32 MB took 4 to 20 ms when the
 # memory was new, and 0.1 ms when it was used again: that is not counted.
