@@ -55,7 +55,8 @@ def flat(value: Any) -> tuple[list[Any], Any]:
     found, form = trees.tree_flatten(value)
     leaves, forms = list[Any](), list[Any]()
     for leaf in found:
-        if is_dataclass(type(leaf)) and hasattr(leaf, "__dict__"):
+        kind = type(leaf)
+        if kind is not Tensor and is_dataclass(kind) and hasattr(leaf, "__dict__"):
             inner, inner_form = flat(vars(leaf))
             leaves += inner
             forms.append((type(leaf), inner_form))

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import sub
+from operator import eq, sub
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -219,16 +219,17 @@ class SamePasses:
     def _found(all_known: list[_Known], form: State, numbers: Sequence[int]) -> _Known:
         """The kind of passes that these sizes continue, or a new kind. The last used is the last in
         the list."""
-        alike = [
-            (known, tuple(map(sub, numbers, known.numbers)))
-            for known in all_known
-            if known.form == form
-        ]
-        for found, step in alike:
-            if step == found.step:
+        for found in all_known:
+            steps = map(sub, numbers, found.numbers)
+            if all(map(eq, steps, found.step)) and found.form == form:
                 all_known.remove(found)
                 break
         else:
+            alike = [
+                (known, tuple(map(sub, numbers, known.numbers)))
+                for known in all_known
+                if known.form == form
+            ]
             num_passes = max((known.num_passes for known in all_known), default=0)
             found = _Known(form, numbers, (0,) * len(numbers), num_passes)
             if alike:
