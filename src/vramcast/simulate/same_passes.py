@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import eq, sub
+from operator import eq, gt, sub
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -67,6 +67,8 @@ class _Pass:
     bend: Any = 0
     is_exact: Any = True  # so far
     run_one_in: int = RUN_ONE_IN
+    has_graph: Any = False
+    was_dropped: Any = False  # its graph was
     grows_by: Any = ()  # how much the sizes in its arguments grow per pass
 
     def compare(self, last: _Pass, num_passes: int, grows: bool) -> None:
@@ -116,6 +118,7 @@ class _Known:
     is_odd: bool = False  # the last pass that was run did not fit the pattern
     period: int = 1  # only one in so many passes is of this kind, as where an odd length is padded
     last: _Pass | None = None
+    earlier: _Pass | None = None  # the one before it, where passes make graphs
 
     @property
     def grows(self) -> bool:
@@ -135,6 +138,7 @@ class _Module:
     # sample that is made in parts comes back to them
     seen: dict[Sequence[int], tuple[State, _Pass]] = field(default_factory=dict)
     num_verified: int = 0  # passes that did the same as one that was seen before
+    num_backwards: int = 0  # of the program, until the last pass with gradients
     num_unused: int = 0  # passes that were observed since one was repeated
 
     def add(self, form: State, numbers: Sequence[int], observed: _Pass | None) -> None:
@@ -159,10 +163,16 @@ class _Module:
 
 
 class SamePasses:
-    def __init__(self, device: Device, note: Callable[[str], None]) -> None:
-        self._device, self._note = device, note
+    def __init__(
+        self,
+        device: Device,
+        note: Callable[[str], None],
+        num_backwards: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._device, self._note, self._num_backwards = device, note, num_backwards
         self._known: WeakKeyDictionary[torch.nn.Module, _Module] = WeakKeyDictionary()
         self._kept: list[Tensor] = []  # cast weights, which autocast keeps
+        self._anchor = torch.empty(0, requires_grad=True)  # what is made of it has a graph
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
@@ -179,13 +189,16 @@ class SamePasses:
             torch.clear_autocast_cache = clear
 
     def run(self, call: Callable[..., Any], module: Any, *arguments: Any, **options: Any) -> Any:
-        given = None if torch.is_grad_enabled() else forms.given(arguments, options)
+        given = forms.given(arguments, options)
         go = functools.partial(call, module, *arguments, **options)
         if given is None:
             self._known.pop(module, None)
             return go()
         form, numbers, leaves = given
         own = self._known.setdefault(module, _Module())
+        if torch.is_grad_enabled() and own.num_backwards != self._num_backwards():
+            # its gradients may be wanted
+            own = self._known[module] = _Module(num_backwards=self._num_backwards())
         known = self._found(own.kinds, form, numbers)
         known.num_passes += 1
         if known.num_passes == 1:  # it may make parts of the module
@@ -198,7 +211,7 @@ class SamePasses:
         if seen := own.known_pass(form, numbers):
             known.is_old, known.num_since = True, 0
             known.last = seen if seen.grows_by == known.step else None
-            return self._repeat(own, known, seen, leaves)
+            return self._repeat(own, known, seen, leaves, go)
         if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
             known.is_old = True
             return observe(is_early=True) if own.num_unused < MOST_UNUSED else go()
@@ -209,9 +222,10 @@ class SamePasses:
         last, known.num_since = known.last, known.num_since + 1
         is_like = last and last.num_alike >= FEWEST_ALIKE
         is_due = last and known.grows and known.num_since >= last.run_one_in
+        may_repeat = is_like and not is_due and self._was_dropped(known)
         # while an input keeps growing, nobody changes the module
-        if last and is_like and not is_due and (known.grows or last.same[0] == parts.state()):
-            return self._repeat(own, known, last, leaves)
+        if last and may_repeat and (known.grows or last.same[0] == parts.state()):
+            return self._repeat(own, known, last, leaves, go)
         known.num_in_vain += 1
         return observe()
 
@@ -252,7 +266,9 @@ class SamePasses:
     ) -> Any:
         last, num_passes = known.last, known.num_since
         known.last, known.num_since = None, 0
-        was_given_back = not last or not last.kept or last.kept <= self._freed_since(last)
+        was_given_back = not last or not last.kept or last.has_graph
+        if last and not was_given_back:
+            was_given_back = last.kept <= self._freed_since(last)
         assert own.parts is not None
         result, observed = self._observed(own.parts, go, arguments)
         own.num_unused += 1
@@ -267,7 +283,7 @@ class SamePasses:
         # at every eighth size kernels do not pad
         is_known = last is not None and known.grows and last.num_alike >= FEWEST_ALIKE
         known.is_odd = is_known and not observed.num_alike and not known.is_odd
-        known.last = observed
+        known.last, known.earlier = observed, last
         if known.is_odd:
             known.last, known.num_since = last, num_passes
         return result
@@ -276,7 +292,8 @@ class SamePasses:
         self, parts: forms.Parts, go: Callable[[], Any], arguments: Any
     ) -> tuple[Any, _Pass | None]:
         device, random_numbers, state = self._device, forms.random_numbers(), parts.state()
-        given = [*map(id, forms.flat(arguments)[0])]
+        leaves = forms.flat(arguments)[0]
+        given, uses = [*map(id, leaves)], forms.num_uses(leaves)
         num_reads = device.library.vramcast_num_host_reads
         num_before = num_reads()
         first = device.num("events"), device.num("allocations"), device.num("work")
@@ -285,7 +302,14 @@ class SamePasses:
         is_same = is_same and [*map(id, forms.flat(arguments)[0])] == given
         if not is_same or parts.state() != state:
             return result, None
-        return result, self._pass(result, state, given, *first)
+        observed = self._pass(result, state, given, *first)
+        if observed and torch.is_grad_enabled():
+            # only a graph that holds all arguments can be made again
+            observed.has_graph = getattr(result, "grad_fn", None) is not None
+            is_held = all(map(gt, forms.num_uses(leaves), uses))
+            if not observed.has_graph or not is_held or result._is_view():
+                observed = None
+        return result, observed
 
     def _pass(self, result: Any, state: State, given: Sequence[int], *first: int) -> _Pass | None:
         """Describes the pass. None where it cannot be repeated."""
@@ -302,7 +326,8 @@ class SamePasses:
         returned = {one.block for one in tensors}
         kept = frozenset(alive - returned)
         has_views = len({(one.block, one.dtype) for one in tensors}) > len(returned)
-        is_unknown = kept and not torch.is_autocast_enabled("cuda")
+        # autocast keeps weights, a graph keeps what its backward pass needs
+        is_unknown = kept and not torch.is_autocast_enabled("cuda") and not torch.is_grad_enabled()
         if not returned <= alive or has_views or is_unknown:
             return None
         names = [one.operator_name for one in allocations]
@@ -326,7 +351,24 @@ class SamePasses:
         events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _repeat(self, own: _Module, known: _Known, last: _Pass, given: Sequence[Any]) -> Any:
+    def _was_dropped(self, known: _Known) -> bool:
+        """Whether the graph of the pass before the last is no more, as in a loop that makes a
+        sample."""
+        earlier = known.earlier
+        if not known.last or not known.last.has_graph:
+            return True
+        if earlier and not earlier.was_dropped:
+            earlier.was_dropped = earlier.kept <= self._freed_since(earlier)
+        return earlier is not None and earlier.was_dropped
+
+    def _repeat(
+        self,
+        own: _Module,
+        known: _Known,
+        last: _Pass,
+        given: Sequence[Any],
+        go: Callable[[], Any],
+    ) -> Any:
         """Repeats the events of a pass. Its results are allocated at the same place in them, so
         that all other memory is laid out as before."""
         self._note(GROWING if known.grows and known.num_since else NOTE)
@@ -335,6 +377,8 @@ class SamePasses:
         of_pass = last.first_event, last.num_events, last.first_allocation
         made = torch.ops.vramcast.repeat_pass.default(numbers.ctypes.data, *of_pass, *last.left)
         self._device.library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
+        if last.has_graph:
+            return forms.Unused.apply(self._anchor, made, go)
         left = iter(made)
         leaves = [forms.again(one, left, numbers, given) for one in last.results]
         self._kept += left
