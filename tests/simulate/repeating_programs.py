@@ -33,6 +33,10 @@ from vramcast.units import format_bytes
 # forward passes of an evaluation
 
 
+def _passes(note: Callable[[str], None] = lambda _: None) -> SamePasses:
+    return SamePasses(SESSION.device, note, SESSION.gpu.reads)
+
+
 def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> list[int]:
     """What passes take, each with its own autocast, which gives its weights back in any order."""
 
@@ -50,7 +54,7 @@ def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> l
 
 
 def a_pass_that_vmap_makes_is_run_each_time() -> None:
-    passes, layer = SamePasses(SESSION.device, print), torch.nn.Linear(2, 3, device="cuda")
+    passes, layer = _passes(), torch.nn.Linear(2, 3, device="cuda")
     x = torch.ones(5, 2, device="cuda")
     with torch.no_grad():
         for _ in range(9):
@@ -60,7 +64,7 @@ def a_pass_that_vmap_makes_is_run_each_time() -> None:
 
 def passes_that_are_alike_take_the_same_whether_they_run_or_not() -> None:
     notes: set[str] = set()
-    passes = SamePasses(SESSION.device, notes.add)
+    passes = _passes(notes.add)
     module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
     _evaluated(module, 1, lambda call, *arguments: call(*arguments))  # takes cuBLAS' workspace
     num_calls = 0
@@ -94,7 +98,7 @@ def of_passes_whose_input_grows_some_run_and_all_results_have_their_size() -> No
         sample(run_all)  # takes cuBLAS' workspace
         expected = taken_by(lambda: sample(run_all))
         lengths.clear()
-        taken = taken_by(lambda: sample(SamePasses(SESSION.device, notes.add).run))
+        taken = taken_by(lambda: sample(_passes(notes.add).run))
     assert notes == {GROWING} and FEWEST_GROWING <= len(lengths) < FEWEST_GROWING + 12
     assert lengths[-1] > 1123 + FEWEST_GROWING - RUN_AT_LEAST_ONE_IN
     assert taken == expected
@@ -123,7 +127,7 @@ def passes_that_return_their_input_take_what_they_would_if_they_ran() -> None:
     def run_some(call: Callable[..., Any], *arguments: Any) -> Any:
         return passes.run(lambda *given: run_all(call, *given), *arguments)
 
-    passes = SamePasses(SESSION.device, lambda _: None)
+    passes = _passes()
     with torch.no_grad():
         sample(run_all)  # takes cuBLAS' workspace
         expected = taken_by(lambda: sample(run_all))
@@ -145,7 +149,7 @@ def parts_of_a_sample_that_begin_anew_take_what_they_would_if_they_ran() -> None
     def run_all(call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
 
-    passes = SamePasses(SESSION.device, lambda _: None)
+    passes = _passes()
     with torch.no_grad():
         sample(run_all)  # takes cuBLAS' workspace
         expected = taken_by(lambda: sample(run_all))
@@ -161,7 +165,7 @@ def parts_of_a_sample_that_begin_anew_take_what_they_would_if_they_ran() -> None
 
 def sizes_that_were_seen_in_another_pattern_do_not_grow_by_it() -> None:
     module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
-    passes = SamePasses(SESSION.device, lambda _: None)
+    passes = _passes()
     with torch.no_grad():
         for length in (
             [1020] * 20 + [*range(1000, 1040)] * 3 + [1020] * 20 + [*range(1000, 1080, 2)]
@@ -171,7 +175,7 @@ def sizes_that_were_seen_in_another_pattern_do_not_grow_by_it() -> None:
 
 
 def a_pass_that_is_given_a_sparse_matrix_is_run_each_time() -> None:
-    passes, num_run = SamePasses(SESSION.device, print), 0
+    passes, num_run = _passes(), 0
     matrix = torch.eye(5).to_sparse().cuda()
 
     def product(module: nn.Linear, given: torch.Tensor) -> torch.Tensor:
@@ -203,7 +207,7 @@ def a_sample_with_gradients_that_nobody_uses_takes_what_it_would_if_it_ran() -> 
     def run_some(call: Callable[..., Any], *arguments: Any) -> Any:
         return passes.run(lambda *given: run_all(call, *given), *arguments)
 
-    passes = SamePasses(SESSION.device, lambda _: None)
+    passes = _passes()
     sample(run_all)  # takes cuBLAS' workspace
     expected = taken_by(lambda: sample(run_all))
     num_run.clear()
@@ -212,20 +216,17 @@ def a_sample_with_gradients_that_nobody_uses_takes_what_it_would_if_it_ran() -> 
 
 
 def passes_whose_graphs_are_kept_for_a_backward_pass_all_run() -> None:
-    num_backwards = 0
     module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)).cuda().eval()
-    passes = SamePasses(SESSION.device, print, lambda: num_backwards)
+    passes = _passes()
     num_run: list[int] = []
     module[1].forward = lambda x: num_run.append(0) or nn.functional.gelu(x)
     x = torch.randn(1024, 32, device="cuda")
     for _ in range(3):  # all at the end, as for the rewards of an episode
         kept = [passes.run(type(module).__call__, module, x).sum() for _ in range(20)]
         torch.stack(kept).sum().backward()
-        num_backwards += 1
     assert len(num_run) == 60
     for _ in range(20):
         passes.run(type(module).__call__, module, x).sum().backward()
-        num_backwards += 1
     assert len(num_run) == 80
 
 
@@ -233,7 +234,7 @@ def gradients_of_a_pass_that_was_not_run_are_there_if_somebody_wants_them() -> N
     num_run: list[int] = []
     module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)).cuda().eval()
     module[1].forward = lambda x: num_run.append(0) or nn.functional.gelu(x)
-    passes = SamePasses(SESSION.device, lambda _: None)
+    passes = _passes()
     x = torch.randn(1024, 32, device="cuda")
     for _ in range(20):
         y = passes.run(type(module).__call__, module, x)
@@ -254,7 +255,7 @@ def sizes_that_are_not_padded_do_not_begin_a_sample_anew() -> None:
     lengths: list[int] = []
     module = nn.Sequential(_Padding(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
     module[1].forward = lambda x: lengths.append(len(x)) or nn.functional.gelu(x)
-    passes = SamePasses(SESSION.device, lambda _: None)
+    passes = _passes()
     with torch.no_grad():
         for length in range(1024, 1424 + FEWEST_GROWING):
             x = torch.randn(length, 32, device="cuda")
@@ -268,7 +269,7 @@ def blocks_of_a_sample_between_the_growing_one_are_known_too() -> None:
     num_run: list[int] = []
     module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 8)).cuda().eval()
     module[1].forward = lambda x: num_run.append(len(x)) or nn.functional.gelu(x)
-    passes = SamePasses(SESSION.device, notes.add)
+    passes = _passes(notes.add)
     with torch.no_grad():
         for length in range(1, 101 + FEWEST_GROWING):
             for size in (512, length):
@@ -301,7 +302,7 @@ def a_sample_in_which_every_second_pass_is_alike_does_not_run_each() -> None:
         sample(lambda call, *arguments: call(*arguments))  # takes cuBLAS' workspace
         expected = taken_by(lambda: sample(lambda call, *arguments: call(*arguments)))
         num_run.clear()
-        taken = taken_by(lambda: sample(SamePasses(SESSION.device, lambda _: None).run))
+        taken = taken_by(lambda: sample(_passes().run))
     assert taken == expected
     assert len(num_run) < 60
 
@@ -342,7 +343,7 @@ def a_sample_with_a_cache_that_is_given_back_does_not_run_every_pass() -> None:
 
         notes: set[str] = set()
         with torch.no_grad():
-            found = sample(SamePasses(SESSION.device, notes.add).run, module, num_passes)
+            found = sample(_passes(notes.add).run, module, num_passes)
         assert found == list(range(2, num_passes + 2))
         assert notes == (set() if is_changed else {GROWING})
         assert (module.num_run[0] == num_passes) is is_changed
@@ -365,7 +366,7 @@ def passes_that_keep_something_or_draw_numbers_all_run() -> None:
     for kind in (Keeps, Draws, Reads):
         notes: set[str] = set()
         module = kind(32, 8).cuda().eval()
-        _evaluated(module, 20, SamePasses(SESSION.device, notes.add).run)
+        _evaluated(module, 20, _passes(notes.add).run)
         assert not notes
 
 

@@ -111,20 +111,15 @@ def is_in_while_loop(frame: FrameType) -> bool:
     has no loop, its callers are looked at."""
     current: FrameType | None = frame
     while current is not None:
-        at, loops = current.f_lasti, _loops(current.f_code)
-        starts = [start for start, end in loops if start <= at <= end]
+        found, index_at = _instructions(current.f_code)
+        starts = [
+            jump.argval
+            for jump in found
+            if "JUMP" in jump.opname
+            and isinstance(jump.argval, int)
+            and jump.argval <= current.f_lasti <= jump.offset
+        ]
         if starts:
-            found, index_at = _instructions(current.f_code)
             return found[index_at[max(starts)]].opname != "FOR_ITER"
         current = current.f_back
     return False
-
-
-@cache
-def _loops(code: CodeType) -> list[tuple[int, int]]:
-    """Where the loops of a function begin and where they jump back."""
-    return [
-        (jump.argval, jump.offset)
-        for jump in _instructions(code)[0]
-        if "JUMP" in jump.opname and isinstance(jump.argval, int) and jump.argval <= jump.offset
-    ]

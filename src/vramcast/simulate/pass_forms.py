@@ -25,7 +25,7 @@ class Result(NamedTuple):
     """A tensor, by the allocation that holds it, counted from the first of the pass."""
 
     block: int
-    dtype: torch.dtype
+    dtype_code: int
     num_dims: int
     numbers_at: int  # where its sizes, strides and offset are among the numbers of the pass
 
@@ -61,8 +61,7 @@ def flat(value: Any) -> tuple[list[Any], Any]:
     found, form = trees.tree_flatten(value)
     leaves, forms = list[Any](), list[Any]()
     for leaf in found:
-        kind = type(leaf)
-        if kind is not Tensor and is_dataclass(kind) and hasattr(leaf, "__dict__"):
+        if is_dataclass(type(leaf)) and hasattr(leaf, "__dict__"):
             inner, inner_form = flat(vars(leaf))
             leaves += inner
             forms.append((type(leaf), inner_form))
@@ -135,20 +134,8 @@ def result(device: Device, leaf: Any, first: int, given: Sequence[int], numbers:
         return given.index(id(leaf))
     numbers += (*leaf.shape, *leaf.stride(), int(leaf.storage_offset()))
     (number,) = device.block_ids([leaf.untyped_storage().data_ptr()])
-    return Result(number - first, leaf.dtype, leaf.ndim, numbers_at)
-
-
-def left(results: Sequence[Any], made: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]]:
-    """The blocks and the tensors that a pass leaves, as native/repeating.h wants them. `made` has
-    the event and the number of each block."""
-    places = {number: place for place, (_, number) in enumerate(made)}
-    tensors, inside = list[int](), dict[int, int]()
-    for one in results:
-        if isinstance(one, Result):
-            inside[one.block] = len(tensors) // 4
-            code = torch.ops.vramcast.dtype_code(torch.empty(0, dtype=one.dtype, device="meta"))
-            tensors += (places[one.block], code, one.num_dims, one.numbers_at)
-    return [n for at, number in made for n in (at, number, inside.get(number, -1))], tensors
+    code = torch.ops.vramcast.dtype_code(leaf)
+    return Result(number - first, code, leaf.ndim, numbers_at)
 
 
 def again(one: Any, made: Iterator[Tensor], numbers: Numbers, given: Sequence[Any]) -> Any:
@@ -160,12 +147,8 @@ def again(one: Any, made: Iterator[Tensor], numbers: Numbers, given: Sequence[An
 
 
 def num_uses(leaves: Sequence[Any]) -> list[int]:
-    """How many things hold each tensor or its storage."""
-    return [
-        leaf._use_count() + torch._C._storage_Use_Count(leaf.untyped_storage()._cdata)
-        for leaf in leaves
-        if isinstance(leaf, Tensor)
-    ]
+    """How many things hold each tensor."""
+    return [leaf._use_count() for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 class Unused(torch.autograd.Function):

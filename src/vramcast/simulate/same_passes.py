@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from operator import eq, gt, sub
+from operator import gt, sub
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,13 +21,14 @@ from torch import Tensor
 
 from vramcast.simulate import pass_forms as forms
 from vramcast.simulate.device import Device
+from vramcast.simulate.host_reads import HostReads
 from vramcast.simulate.pass_forms import Numbers, Result, State
 
 FEWEST_ALIKE = 4
 MOST_IN_VAIN = 12
 # where the input grows; odd, because kernels pad to multiples of 8
 FEWEST_GROWING, RUN_ONE_IN, RUN_AT_LEAST_ONE_IN = 8, 17, 71
-MOST_KINDS, MOST_PERIOD, MOST_SEEN, MOST_UNUSED = 4, 2, 256, 64
+MOST_KINDS, MOST_PERIOD, MOST_SEEN = 4, 2, 256
 MOST_ALLOCATIONS = 1 << 40  # the numbers of other events are larger
 NOTE = (
     "forward passes of an evaluation that did the same as those before were not run again: only "
@@ -54,7 +55,7 @@ class _Pass:
     kept: frozenset[int]
     # the event index and number of allocations that are alive at its end
     made: Sequence[tuple[int, int]]
-    # its blocks and tensors, as native/repeating.h wants them
+    # these and its tensors, as native/repeating.h wants them
     left: tuple[list[int], list[int]]
     num_events: int
     num_work: int
@@ -68,7 +69,6 @@ class _Pass:
     is_exact: Any = True  # so far
     run_one_in: int = RUN_ONE_IN
     has_graph: Any = False
-    was_dropped: Any = False  # its graph was
     grows_by: Any = ()  # how much the sizes in its arguments grow per pass
 
     def compare(self, last: _Pass, num_passes: int, grows: bool) -> None:
@@ -124,6 +124,20 @@ class _Known:
     def grows(self) -> bool:
         return any(self.step)
 
+    def compare(self, observed: _Pass | None, was_given_back: bool) -> None:
+        last, num_passes = self.last, self.num_since
+        self.last, self.num_since = observed, 0
+        if observed is None:
+            return
+        self.earlier = last
+        if last and was_given_back:
+            observed.compare(last, num_passes, self.grows)
+        # at every eighth size kernels do not pad
+        is_known = last is not None and self.grows and last.num_alike >= FEWEST_ALIKE
+        self.is_odd = is_known and not observed.num_alike and not self.is_odd
+        if self.is_odd:
+            self.last, self.num_since = last, num_passes
+
     def part(self) -> None:
         """Its passes are not alike: every second one may be."""
         self.step, self.period = tuple(2 * one for one in self.step), 2 * self.period
@@ -132,44 +146,25 @@ class _Known:
 
 @dataclass(eq=False)
 class _Module:
+    num_backwards: int = 0  # of the program, until the last pass with gradients
     parts: forms.Parts | None = None
     kinds: list[_Known] = field(default_factory=list)
-    # the last passes that were run, by the sizes in their arguments, with the form of these: a
-    # sample that is made in parts comes back to them
-    seen: dict[Sequence[int], tuple[State, _Pass]] = field(default_factory=dict)
+    # passes that were run, by the sizes in their arguments: a sample that is made in parts comes
+    # back to them
+    seen: dict[Any, _Pass | None] = field(default_factory=dict)
     num_verified: int = 0  # passes that did the same as one that was seen before
-    num_backwards: int = 0  # of the program, until the last pass with gradients
-    num_unused: int = 0  # passes that were observed since one was repeated
 
-    def add(self, form: State, numbers: Sequence[int], observed: _Pass | None) -> None:
-        before = self.seen.pop(numbers, None)
-        if observed is None or observed.kept:
-            self.num_verified = 0
-            return
-        if before:
-            self.num_verified = self.num_verified + 1 if before[1].is_like(observed) else 0
-        self.seen[numbers] = form, observed
-        if len(self.seen) > MOST_SEEN:
-            del self.seen[next(iter(self.seen))]
-
-    def known_pass(self, form: State, numbers: Sequence[int]) -> _Pass | None:
-        """What a pass did that was run with the same sizes, where such passes are known to do the
-        same."""
-        if self.num_verified < FEWEST_ALIKE or numbers not in self.seen or self.parts is None:
-            return None
-        of_form, before = self.seen[numbers]
-        is_same = of_form == form and before.same[0] == self.parts.state()
-        return before if is_same else None
+    def add(self, numbers: Sequence[int], observed: _Pass | None) -> None:
+        if before := self.seen.get(numbers):
+            is_like = observed is not None and before.is_like(observed)
+            self.num_verified = self.num_verified + 1 if is_like else 0
+        if len(self.seen) < MOST_SEEN or numbers in self.seen:
+            self.seen[numbers] = None if observed and observed.kept else observed
 
 
 class SamePasses:
-    def __init__(
-        self,
-        device: Device,
-        note: Callable[[str], None],
-        num_backwards: Callable[[], int] = lambda: 0,
-    ) -> None:
-        self._device, self._note, self._num_backwards = device, note, num_backwards
+    def __init__(self, device: Device, note: Callable[[str], None], reads: HostReads) -> None:
+        self._device, self._note, self._reads = device, note, reads
         self._known: WeakKeyDictionary[torch.nn.Module, _Module] = WeakKeyDictionary()
         self._kept: list[Tensor] = []  # cast weights, which autocast keeps
         self._anchor = torch.empty(0, requires_grad=True)  # what is made of it has a graph
@@ -196,54 +191,55 @@ class SamePasses:
             return go()
         form, numbers, leaves = given
         own = self._known.setdefault(module, _Module())
-        if torch.is_grad_enabled() and own.num_backwards != self._num_backwards():
+        num_backwards = self._reads.num_backward_passes
+        if torch.is_grad_enabled() and own.num_backwards != num_backwards:
             # its gradients may be wanted
-            own = self._known[module] = _Module(num_backwards=self._num_backwards())
+            own = self._known[module] = _Module(num_backwards)
         known = self._found(own.kinds, form, numbers)
         known.num_passes += 1
+        is_early = not known.is_old or known.grows and known.num_passes < FEWEST_GROWING
+        known.is_old = True
         if known.num_passes == 1:  # it may make parts of the module
-            known.is_old = True
             return go()
         own.parts = parts = own.parts or forms.Parts(module)
-        if parts.has_hooks:  # hooks may do anything
-            return go()
-        observe = functools.partial(self._observe, own, known, form, go, (arguments, options))
-        if seen := own.known_pass(form, numbers):
-            known.is_old, known.num_since = True, 0
-            known.last = seen if seen.grows_by == known.step else None
-            return self._repeat(own, known, seen, leaves, go)
-        if not known.is_old or known.grows and known.num_passes < FEWEST_GROWING:
-            known.is_old = True
-            return observe(is_early=True) if own.num_unused < MOST_UNUSED else go()
+        seen = own.seen.get(numbers) if own.num_verified >= FEWEST_ALIKE else None
+        if seen and seen.same[:2] == (form, parts.state()):
+            known.last, known.num_since = (seen if seen.grows_by == known.step else None), 0
+            return self._repeat(known, seen, leaves, go)
         if known.num_in_vain > MOST_IN_VAIN and known.grows and known.period < MOST_PERIOD:
             known.part()
-        if known.num_in_vain > MOST_IN_VAIN:
+        is_in_vain = len(own.seen) == MOST_SEEN if is_early else known.num_in_vain > MOST_IN_VAIN
+        if parts.has_hooks or is_in_vain:  # hooks may do anything
             return go()
         last, known.num_since = known.last, known.num_since + 1
         is_like = last and last.num_alike >= FEWEST_ALIKE
         is_due = last and known.grows and known.num_since >= last.run_one_in
-        may_repeat = is_like and not is_due and self._was_dropped(known)
         # while an input keeps growing, nobody changes the module
-        if last and may_repeat and (known.grows or last.same[0] == parts.state()):
-            return self._repeat(own, known, last, leaves, go)
-        known.num_in_vain += 1
-        return observe()
+        if last and is_like and not is_due and (known.grows or last.same[1] == parts.state()):
+            return self._repeat(known, last, leaves, go)
+        known.num_in_vain += not is_early
+        # in a loop that makes a sample, the graph of the last pass is still there
+        kept_by = known.earlier if last and last.has_graph else last
+        was_given_back = not kept_by or kept_by.kept <= self._freed_since(kept_by)
+        result, observed = self._observed(parts, known, go, leaves)
+        own.add(numbers, observed)
+        known.compare(None if is_early else observed, was_given_back)
+        return result
 
     @staticmethod
     def _found(all_known: list[_Known], form: State, numbers: Sequence[int]) -> _Known:
         """The kind of passes that these sizes continue, or a new kind. The last used is the last in
         the list."""
-        for found in all_known:
-            steps = map(sub, numbers, found.numbers)
-            if all(map(eq, steps, found.step)) and found.form == form:
+        alike = [
+            (known, tuple(map(sub, numbers, known.numbers)))
+            for known in all_known
+            if known.form == form
+        ]
+        for found, step in alike:
+            if step == found.step:
                 all_known.remove(found)
                 break
         else:
-            alike = [
-                (known, tuple(map(sub, numbers, known.numbers)))
-                for known in all_known
-                if known.form == form
-            ]
             num_passes = max((known.num_passes for known in all_known), default=0)
             found = _Known(form, numbers, (0,) * len(numbers), num_passes)
             if alike:
@@ -255,60 +251,26 @@ class SamePasses:
         del all_known[:-MOST_KINDS]
         return found
 
-    def _observe(
-        self,
-        own: _Module,
-        known: _Known,
-        form: State,
-        go: Callable[[], Any],
-        arguments: Any,
-        is_early: bool = False,
-    ) -> Any:
-        last, num_passes = known.last, known.num_since
-        known.last, known.num_since = None, 0
-        was_given_back = not last or not last.kept or last.has_graph
-        if last and not was_given_back:
-            was_given_back = last.kept <= self._freed_since(last)
-        assert own.parts is not None
-        result, observed = self._observed(own.parts, go, arguments)
-        own.num_unused += 1
-        own.add(form, known.numbers, observed)
-        if observed is None:
-            return result
-        observed.grows_by = known.step
-        if is_early:
-            return result
-        if last and was_given_back:
-            observed.compare(last, num_passes, known.grows)
-        # at every eighth size kernels do not pad
-        is_known = last is not None and known.grows and last.num_alike >= FEWEST_ALIKE
-        known.is_odd = is_known and not observed.num_alike and not known.is_odd
-        known.last, known.earlier = observed, last
-        if known.is_odd:
-            known.last, known.num_since = last, num_passes
-        return result
-
     def _observed(
-        self, parts: forms.Parts, go: Callable[[], Any], arguments: Any
+        self, parts: forms.Parts, known: _Known, go: Any, leaves: Sequence[Any]
     ) -> tuple[Any, _Pass | None]:
         device, random_numbers, state = self._device, forms.random_numbers(), parts.state()
-        leaves = forms.flat(arguments)[0]
         given, uses = [*map(id, leaves)], forms.num_uses(leaves)
         num_reads = device.library.vramcast_num_host_reads
         num_before = num_reads()
         first = device.num("events"), device.num("allocations"), device.num("work")
         result = go()
         is_same = num_reads() == num_before and forms.random_numbers() == random_numbers
-        is_same = is_same and [*map(id, forms.flat(arguments)[0])] == given
+        is_same = is_same and [*map(id, forms.flat((go.args[1:], go.keywords))[0])] == given
+        if torch.is_grad_enabled():
+            # only a graph that holds all arguments can be made again
+            is_held = all(map(gt, forms.num_uses(leaves), uses))
+            is_same = is_same and is_held and getattr(result, "grad_fn", None) is not None
         if not is_same or parts.state() != state:
             return result, None
-        observed = self._pass(result, state, given, *first)
-        if observed and torch.is_grad_enabled():
-            # only a graph that holds all arguments can be made again
-            observed.has_graph = getattr(result, "grad_fn", None) is not None
-            is_held = all(map(gt, forms.num_uses(leaves), uses))
-            if not observed.has_graph or not is_held or result._is_view():
-                observed = None
+        observed = self._pass(result, (known.form, state), given, *first)
+        if observed:
+            observed.grows_by, observed.has_graph = known.step, torch.is_grad_enabled()
         return result, observed
 
     def _pass(self, result: Any, state: State, given: Sequence[int], *first: int) -> _Pass | None:
@@ -325,7 +287,7 @@ class SamePasses:
         tensors = [one for one in results if isinstance(one, Result)]
         returned = {one.block for one in tensors}
         kept = frozenset(alive - returned)
-        has_views = len({(one.block, one.dtype) for one in tensors}) > len(returned)
+        has_views = len({one[:2] for one in tensors}) > len(returned)
         # autocast keeps weights, a graph keeps what its backward pass needs
         is_unknown = kept and not torch.is_autocast_enabled("cuda") and not torch.is_grad_enabled()
         if not returned <= alive or has_views or is_unknown:
@@ -333,7 +295,7 @@ class SamePasses:
         names = [one.operator_name for one in allocations]
         made = [(at, number) for at, number in enumerate(events) if number in alive]
         return _Pass(
-            (state, events, names, [one.stream for one in allocations], results, form, kept),
+            (*state, events, names, [one.stream for one in allocations], results, form, kept),
             np.array(numbers, np.int64),
             names,
             bytes(work),
@@ -341,38 +303,25 @@ class SamePasses:
             form,
             kept,
             made,
-            forms.left(results, made),
+            ([n for one in made for n in one], [n for one in tensors for n in one]),
             len(events),
             len(work),
             *first,
         )
 
     def _freed_since(self, last: _Pass) -> set[int]:
+        if not last.kept:
+            return set()
         events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _was_dropped(self, known: _Known) -> bool:
-        """Whether the graph of the pass before the last is no more, as in a loop that makes a
-        sample."""
-        earlier = known.earlier
-        if not known.last or not known.last.has_graph:
-            return True
-        if earlier and not earlier.was_dropped:
-            earlier.was_dropped = earlier.kept <= self._freed_since(earlier)
-        return earlier is not None and earlier.was_dropped
-
     def _repeat(
-        self,
-        own: _Module,
-        known: _Known,
-        last: _Pass,
-        given: Sequence[Any],
-        go: Callable[[], Any],
+        self, known: _Known, last: _Pass, given: Sequence[Any], go: Callable[[], Any]
     ) -> Any:
         """Repeats the events of a pass. Its results are allocated at the same place in them, so
         that all other memory is laid out as before."""
         self._note(GROWING if known.grows and known.num_since else NOTE)
-        known.num_in_vain = own.num_unused = 0
+        known.num_in_vain = 0
         numbers = last.after(known.num_since)
         of_pass = last.first_event, last.num_events, last.first_allocation
         made = torch.ops.vramcast.repeat_pass.default(numbers.ctypes.data, *of_pass, *last.left)

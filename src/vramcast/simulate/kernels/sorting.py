@@ -1,6 +1,5 @@
 """Sorts, scans and random permutations: scratch memory of the library CUB."""
 
-import functools
 from collections.abc import Sequence
 
 import torch
@@ -96,10 +95,8 @@ def _set_order(values: Tensor, indices: Tensor, x: Tensor, dim: int, descending:
         set_known(indices, drawn(x.shape).argsort(dim))
 
 
-@functools.lru_cache(maxsize=4)
 def drawn(shape: Sequence[int]) -> Tensor:
-    """Random numbers from a generator of our own, so that the program's numbers do not change. They
-    are the same each time."""
+    """Random numbers from a generator of our own, so that the program's numbers do not change."""
     return torch.rand(shape, generator=torch.Generator())
 
 
@@ -135,12 +132,8 @@ BLOCK_THREADS, BLOCKS_AT_ONCE, RADIX_DIGITS = 256, 6, 256
 def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    sizes = [*x.shape]
-    if -len(sizes) <= dim < len(sizes) and 0 <= k <= sizes[dim]:
-        sizes[dim] = k
-    else:  # it raises torch's own error, unless it is of one number
-        sizes = [*meta_result(torch.ops.aten.topk.default, x, k, dim)[0].shape]
-    values, indices = new(*sizes, dtype=x.dtype), new(*sizes, dtype=torch.int64)
+    metas = meta_result(torch.ops.aten.topk.default, x, k, dim)
+    values, indices = like(metas[0]), like(metas[1])
     if x.numel():
         dense = x.contiguous()
         length = x.shape[dim] if x.dim() else 1

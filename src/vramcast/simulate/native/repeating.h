@@ -5,6 +5,8 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include <unordered_map>
+
 #include "collectives.h"
 #include "recorder.h"
 
@@ -35,24 +37,27 @@ struct LeftTensor {
   }
 };
 
-// Three whole numbers describe a block that the pass leaves: its event, its number within the pass,
-// and the last tensor in it, or -1. Four describe a tensor: its block, its type, how many dimensions
-// it has, and where its sizes, strides and offset begin in `numbers`, which has the sizes of all
-// allocations first. Returns the tensors, and then the blocks without one.
+// Two whole numbers describe a block that the pass leaves: its event, and its number within the
+// pass. Four describe a tensor: the number of its block, its type, how many dimensions it has, and
+// where its sizes, strides and offset begin in `numbers`, which has the sizes of all allocations
+// first. Returns the tensors, and then the blocks without one.
 static std::vector<at::Tensor> repeat_pass(int64_t address, int64_t first, int64_t num_events,
                                            int64_t before, at::IntArrayRef blocks,
                                            at::IntArrayRef tensors) {
   const auto* numbers = reinterpret_cast<const int64_t*>(address);
   std::vector<LeftTensor> left;
+  std::unordered_map<int64_t, size_t> last_in;  // of the tensors in a block
   for (size_t i = 0; i < tensors.size(); i += 4) {
     const auto dims = tensors[i + 2];
     const auto* own = numbers + tensors[i + 3];
+    last_in[tensors[i]] = left.size();
     left.push_back({{own, size_t(dims)}, {own + dims, size_t(dims)}, own[2 * dims], tensors[i],
                     static_cast<at::ScalarType>(tensors[i + 1])});
   }
-  std::vector<at::Tensor> made, results, others;
+  std::unordered_map<int64_t, at::Tensor> made;
+  std::vector<at::Tensor> results, others;
   auto begin = first;
-  for (size_t i = 0; i < blocks.size(); i += 3) {
+  for (size_t i = 0; i < blocks.size(); i += 2) {
     const auto event = first + blocks[i], number = blocks[i + 1];
     recorder.repeat(begin, event, begin == first, numbers, before);
     begin = event + 1;
@@ -60,12 +65,13 @@ static std::vector<at::Tensor> repeat_pass(int64_t address, int64_t first, int64
     const PartOfKernel is_part(true);
     kernel_has_guessed = false;
     const LeftTensor of_bytes{{}, {}, 1, 0, at::kByte};
-    const auto& in = blocks[i + 2] < 0 ? of_bytes : left[blocks[i + 2]];
-    made.push_back(in.in_new_block(numbers[number - 1]));
-    if (blocks[i + 2] < 0) others.push_back(made.back());
+    const auto last = last_in.find(number);
+    const bool is_left = last != last_in.end();
+    made[number] = (is_left ? left[last->second] : of_bytes).in_new_block(numbers[number - 1]);
+    if (!is_left) others.push_back(made[number]);
   }
   recorder.repeat(begin, first + num_events, begin == first, numbers, before);
-  for (const auto& one : left) results.push_back(one.in_block(made[one.block]));
+  for (const auto& one : left) results.push_back(one.in_block(made.at(one.block)));
   results.insert(results.end(), others.begin(), others.end());
   return results;
 }
