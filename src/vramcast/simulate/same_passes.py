@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import gt, sub
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -95,8 +96,8 @@ class _Pass:
             self.run_one_in = min(2 * last.run_one_in + 1, RUN_AT_LEAST_ONE_IN)
 
     def is_like(self, other: _Pass) -> bool:
-        is_same = self.same == other.same and self.work == other.work
-        return is_same and bool((self.numbers == other.numbers).all())
+        mine, others = ((one.same, one.work, [*one.numbers]) for one in (self, other))
+        return mine == others
 
     def after(self, num_passes: int) -> Numbers:
         more = self.step * num_passes + self.bend * (num_passes * (num_passes + 1) // 2)
@@ -133,8 +134,8 @@ class _Known:
         if last and was_given_back:
             observed.compare(last, num_passes, self.grows)
         # at every eighth size kernels do not pad
-        is_known = last is not None and self.grows and last.num_alike >= FEWEST_ALIKE
-        self.is_odd = is_known and not observed.num_alike and not self.is_odd
+        is_known = last and self.grows and last.num_alike >= FEWEST_ALIKE
+        self.is_odd = bool(is_known and not observed.num_alike and not self.is_odd)
         if self.is_odd:
             self.last, self.num_since = last, num_passes
 
@@ -151,13 +152,13 @@ class _Module:
     kinds: list[_Known] = field(default_factory=list)
     # passes that were run, by the sizes in their arguments: a sample that is made in parts comes
     # back to them
-    seen: dict[Any, _Pass | None] = field(default_factory=dict)
+    seen: dict[Any, Any] = field(default_factory=dict)
     num_verified: int = 0  # passes that did the same as one that was seen before
 
     def add(self, numbers: Sequence[int], observed: _Pass | None) -> None:
         if before := self.seen.get(numbers):
-            is_like = observed is not None and before.is_like(observed)
-            self.num_verified = self.num_verified + 1 if is_like else 0
+            is_like = bool(observed and before.is_like(observed))
+            self.num_verified = is_like * (self.num_verified + 1)
         if len(self.seen) < MOST_SEEN or numbers in self.seen:
             self.seen[numbers] = None if observed and observed.kept else observed
 
@@ -208,8 +209,7 @@ class SamePasses:
             return self._repeat(known, seen, leaves, go)
         if known.num_in_vain > MOST_IN_VAIN and known.grows and known.period < MOST_PERIOD:
             known.part()
-        is_in_vain = len(own.seen) == MOST_SEEN if is_early else known.num_in_vain > MOST_IN_VAIN
-        if parts.has_hooks or is_in_vain:  # hooks may do anything
+        if parts.has_hooks or known.num_in_vain > MOST_IN_VAIN:  # hooks may do anything
             return go()
         last, known.num_since = known.last, known.num_since + 1
         is_like = last and last.num_alike >= FEWEST_ALIKE
@@ -264,8 +264,9 @@ class SamePasses:
         is_same = is_same and [*map(id, forms.flat((go.args[1:], go.keywords))[0])] == given
         if torch.is_grad_enabled():
             # only a graph that holds all arguments can be made again
-            is_held = all(map(gt, forms.num_uses(leaves), uses))
-            is_same = is_same and is_held and getattr(result, "grad_fn", None) is not None
+            is_same &= all(map(gt, forms.num_uses(leaves), uses)) and bool(
+                getattr(result, "grad_fn", None)
+            )
         if not is_same or parts.state() != state:
             return result, None
         observed = self._pass(result, (known.form, state), given, *first)
@@ -289,7 +290,7 @@ class SamePasses:
         kept = frozenset(alive - returned)
         has_views = len({one[:2] for one in tensors}) > len(returned)
         # autocast keeps weights, a graph keeps what its backward pass needs
-        is_unknown = kept and not torch.is_autocast_enabled("cuda") and not torch.is_grad_enabled()
+        is_unknown = kept and not (torch.is_autocast_enabled("cuda") or torch.is_grad_enabled())
         if not returned <= alive or has_views or is_unknown:
             return None
         names = [one.operator_name for one in allocations]
@@ -303,21 +304,17 @@ class SamePasses:
             form,
             kept,
             made,
-            ([n for one in made for n in one], [n for one in tensors for n in one]),
+            ([*chain(*made)], [*chain(*tensors)]),
             len(events),
             len(work),
             *first,
         )
 
     def _freed_since(self, last: _Pass) -> set[int]:
-        if not last.kept:
-            return set()
         events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _repeat(
-        self, known: _Known, last: _Pass, given: Sequence[Any], go: Callable[[], Any]
-    ) -> Any:
+    def _repeat(self, known: _Known, last: _Pass, given: Sequence[Any], go: Any) -> Any:
         """Repeats the events of a pass. Its results are allocated at the same place in them, so
         that all other memory is laid out as before."""
         self._note(GROWING if known.grows and known.num_since else NOTE)
