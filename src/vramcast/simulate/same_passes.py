@@ -203,7 +203,7 @@ class SamePasses:
         if known.num_passes == 1:  # it may make parts of the module
             return go()
         own.parts = parts = own.parts or forms.Parts(module)
-        seen = own.seen.get(numbers) if own.num_verified >= FEWEST_ALIKE else None
+        seen = own.num_verified >= FEWEST_ALIKE and own.seen.get(numbers)
         if seen and seen.same[:2] == (form, parts.state()):
             known.last, known.num_since = (seen if seen.grows_by == known.step else None), 0
             return self._repeat(known, seen, leaves, go)
