@@ -163,9 +163,7 @@ class _SimulatedProgram(ProgramRun):
         with ExitStack() as stack:
             recording = session.recording(**self._locate, seed=PROGRAM_SEED)
             self._recording = stack.enter_context(recording)
-            self._passes = SamePasses(
-                session.device, lambda note: self.watcher.notes.add(note), session.gpu.reads
-            )
+            self._passes = SamePasses(session.device, lambda note: self.watcher.notes.add(note))
             stack.enter_context(self._passes.repeating())
             if self._limited:
                 stack.enter_context(session.gpu.memory.limited())
