@@ -34,7 +34,7 @@ from vramcast.units import format_bytes
 
 
 def _passes(note: Callable[[str], None] = lambda _: None) -> SamePasses:
-    return SamePasses(SESSION.device, note)
+    return SamePasses(SESSION.device, note, SESSION.gpu.reads)
 
 
 def _evaluated(module: nn.Module, num_passes: int, run: Callable[..., Any]) -> list[int]:
@@ -188,6 +188,59 @@ def a_pass_that_is_given_a_sparse_matrix_is_run_each_time() -> None:
         for _ in range(9):
             assert passes.run(product, layer, matrix).shape == (5, 2)
     assert num_run == 9
+
+
+def a_sample_with_gradients_that_nobody_uses_takes_what_it_would_if_it_ran() -> None:
+    num_run: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)).cuda().eval()
+
+    def sample(run: Callable[..., Any]) -> None:
+        x = torch.randn(1024, 32, device="cuda")
+        for _ in range(100):
+            y = run(type(module).__call__, module, x)  # the graph before it is still there
+            assert y.requires_grad and y.shape == x.shape
+            x = torch.cat([x, y[-1:].detach()])
+
+    def run_all(call: Callable[..., Any], *arguments: Any) -> Any:
+        return num_run.append(0) or call(*arguments)
+
+    def run_some(call: Callable[..., Any], *arguments: Any) -> Any:
+        return passes.run(lambda *given: run_all(call, *given), *arguments)
+
+    passes = _passes()
+    sample(run_all)  # takes cuBLAS' workspace
+    expected = taken_by(lambda: sample(run_all))
+    num_run.clear()
+    assert sorted(taken_by(lambda: sample(run_some))) == sorted(expected)
+    assert len(num_run) < FEWEST_GROWING + 12
+
+
+def passes_whose_graphs_are_kept_for_a_backward_pass_all_run() -> None:
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)).cuda().eval()
+    passes = _passes()
+    num_run: list[int] = []
+    module[1].forward = lambda x: num_run.append(0) or nn.functional.gelu(x)
+    x = torch.randn(1024, 32, device="cuda")
+    for _ in range(3):  # all at the end, as for the rewards of an episode
+        kept = [passes.run(type(module).__call__, module, x).sum() for _ in range(20)]
+        torch.stack(kept).sum().backward()
+    assert len(num_run) == 60
+    for _ in range(20):
+        passes.run(type(module).__call__, module, x).sum().backward()
+    assert len(num_run) == 80
+
+
+def gradients_of_a_pass_that_was_not_run_are_there_if_somebody_wants_them() -> None:
+    num_run: list[int] = []
+    module = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Linear(64, 32)).cuda().eval()
+    module[1].forward = lambda x: num_run.append(0) or nn.functional.gelu(x)
+    passes = _passes()
+    x = torch.randn(1024, 32, device="cuda")
+    for _ in range(20):
+        y = passes.run(type(module).__call__, module, x)
+    assert len(num_run) < 10 and module[0].weight.grad is None
+    y.sum().backward()
+    assert module[0].weight.grad.shape == module[0].weight.shape
 
 
 class _Padding(nn.Linear):

@@ -303,7 +303,11 @@ def _modules(watcher: Watcher) -> Wrap:
             is_outermost = inside.depth == 0 and threading.get_ident() == main
             if is_outermost:
                 _heard_forward(watcher, self)
-            is_evaluated = is_outermost and watcher.phase is PhaseName.EVALUATE
+            # a sample may be made with gradients, which nobody uses
+            is_evaluated = is_outermost and (
+                watcher.phase is PhaseName.EVALUATE
+                or (not self.training and torch.is_grad_enabled())
+            )
             if is_evaluated and (outer := _forward_around(sys._getframe(1))):
                 hear_forward_of(outer)
             inside.depth += 1

@@ -40,13 +40,13 @@ class HostReads:
         self.clear()
 
     def clear(self) -> None:
-        self._num_backward_passes = 0
+        self.num_backward_passes = 0
         self._device.library.vramcast_begin_overlaps(self.overlaps)
         self._lines: dict[str, set[str]] = {}
         self.begin_round()
 
     def saw_backward_pass(self) -> None:
-        self._num_backward_passes += 1
+        self.num_backward_passes += 1
         self.begin_round()
 
     def begin_round(self) -> None:
@@ -129,7 +129,7 @@ class HostReads:
         return float(LARGEST_VALUE ** min(1.0, (num_reads - TURNED_READS) / TURNED_READS))
 
     def _set_healthy(self, factor: float) -> None:
-        passes = self._num_backward_passes
+        passes = self.num_backward_passes
         value = FIRST_VALUE * FALL**passes * factor
         gradient = max(FIRST_VALUE * GRADIENT_FALL**passes, SMALLEST_GRADIENT) * factor
         self._device.library.vramcast_set_healthy(value, gradient)

@@ -48,7 +48,11 @@ def given(arguments: Any, options: Any) -> tuple[State, tuple[int, ...], list[An
     described = [_described(leaf, numbers) for leaf in leaves]
     if None in described:
         return None
-    modes = torch.is_autocast_enabled("cuda"), torch.is_inference_mode_enabled()
+    has_graph, casts = torch.is_grad_enabled(), torch.is_autocast_enabled("cuda")
+    # gradients of arguments may be wanted; weights that autocast keeps are part of a graph
+    if has_graph and (casts or any(getattr(leaf, "requires_grad", False) for leaf in leaves)):
+        return None
+    modes = has_graph, casts, torch.is_inference_mode_enabled()
     return (*modes, form, *described), tuple(numbers), leaves
 
 
@@ -140,3 +144,24 @@ def again(one: Any, made: Iterator[Tensor], numbers: Numbers, given: Sequence[An
     if isinstance(one, Number):
         return int(numbers[one.numbers_at])
     return given[one] if isinstance(one, int) else one[0]
+
+
+def num_uses(leaves: Sequence[Any]) -> list[int]:
+    """How many things hold each tensor."""
+    return [leaf._use_count() for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+class Unused(torch.autograd.Function):
+    """The graph of a pass that was not run, with what it keeps. Nobody is expected to go through
+    it: if somebody does, the pass is run."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: Tensor, made: list[Tensor], go: Any) -> Tensor:
+        ctx.kept, ctx.go = made[1:], go
+        return made[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        with torch.enable_grad():
+            torch.autograd.backward([ctx.go()], gradients)
+        return None, None, None

@@ -163,7 +163,9 @@ class _SimulatedProgram(ProgramRun):
         with ExitStack() as stack:
             recording = session.recording(**self._locate, seed=PROGRAM_SEED)
             self._recording = stack.enter_context(recording)
-            self._passes = SamePasses(session.device, lambda note: self.watcher.notes.add(note))
+            self._passes = SamePasses(
+                session.device, lambda note: self.watcher.notes.add(note), session.gpu.reads
+            )
             stack.enter_context(self._passes.repeating())
             if self._limited:
                 stack.enter_context(session.gpu.memory.limited())

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import sub
+from operator import gt, sub
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from vramcast.simulate import pass_forms as forms
 from vramcast.simulate.device import Device
+from vramcast.simulate.host_reads import HostReads
 from vramcast.simulate.pass_forms import Numbers, Result, State
 
 FEWEST_ALIKE = 4
@@ -68,6 +69,7 @@ class _Pass:
     bend: Any = 0
     is_exact: Any = True  # so far
     run_one_in: int = RUN_ONE_IN
+    has_graph: Any = False
     grows_by: Any = ()  # how much the sizes in its arguments grow per pass
 
     def compare(self, last: _Pass, num_passes: int, grows: bool) -> None:
@@ -117,6 +119,7 @@ class _Known:
     is_odd: bool = False  # the last pass that was run did not fit the pattern
     period: int = 1  # only one in so many passes is of this kind, as where an odd length is padded
     last: _Pass | None = None
+    earlier: _Pass | None = None  # the one before it, where passes make graphs
 
     @property
     def grows(self) -> bool:
@@ -127,6 +130,7 @@ class _Known:
         self.last, self.num_since = observed, 0
         if observed is None:
             return
+        self.earlier = last
         if last and was_given_back:
             observed.compare(last, num_passes, self.grows)
         # at every eighth size kernels do not pad
@@ -143,6 +147,7 @@ class _Known:
 
 @dataclass(eq=False)
 class _Module:
+    num_backwards: int = 0  # of the program, until the last pass with gradients
     parts: forms.Parts | None = None
     kinds: list[_Known] = field(default_factory=list)
     # passes that were run, by the sizes in their arguments: a sample that is made in parts comes
@@ -159,10 +164,11 @@ class _Module:
 
 
 class SamePasses:
-    def __init__(self, device: Device, note: Callable[[str], None]) -> None:
-        self._device, self._note = device, note
+    def __init__(self, device: Device, note: Callable[[str], None], reads: HostReads) -> None:
+        self._device, self._note, self._reads = device, note, reads
         self._known: WeakKeyDictionary[torch.nn.Module, _Module] = WeakKeyDictionary()
         self._kept: list[Tensor] = []  # cast weights, which autocast keeps
+        self._anchor = torch.empty(0, requires_grad=True)  # what is made of it has a graph
 
     @contextmanager
     def repeating(self) -> Iterator[None]:
@@ -179,13 +185,17 @@ class SamePasses:
             torch.clear_autocast_cache = clear
 
     def run(self, call: Callable[..., Any], module: Any, *arguments: Any, **options: Any) -> Any:
-        given = None if torch.is_grad_enabled() else forms.given(arguments, options)
+        given = forms.given(arguments, options)
         go = functools.partial(call, module, *arguments, **options)
         if given is None:
             self._known.pop(module, None)
             return go()
         form, numbers, leaves = given
         own = self._known.setdefault(module, _Module())
+        num_backwards = self._reads.num_backward_passes
+        if torch.is_grad_enabled() and own.num_backwards != num_backwards:
+            # its gradients may be wanted
+            own = self._known[module] = _Module(num_backwards)
         known = self._found(own.kinds, form, numbers)
         known.num_passes += 1
         is_early = not known.is_old or known.grows and known.num_passes < FEWEST_GROWING
@@ -196,7 +206,7 @@ class SamePasses:
         seen = own.num_verified >= FEWEST_ALIKE and own.seen.get(numbers)
         if seen and seen.same[:2] == (form, parts.state()):
             known.last, known.num_since = (seen if seen.grows_by == known.step else None), 0
-            return self._repeat(known, seen, leaves)
+            return self._repeat(known, seen, leaves, go)
         if known.num_in_vain > MOST_IN_VAIN and known.grows and known.period < MOST_PERIOD:
             known.part()
         if parts.has_hooks or known.num_in_vain > MOST_IN_VAIN:  # hooks may do anything
@@ -206,9 +216,11 @@ class SamePasses:
         is_due = last and known.grows and known.num_since >= last.run_one_in
         # while an input keeps growing, nobody changes the module
         if last and is_like and not is_due and (known.grows or last.same[1] == parts.state()):
-            return self._repeat(known, last, leaves)
+            return self._repeat(known, last, leaves, go)
         known.num_in_vain += not is_early
-        was_given_back = not last or last.kept <= self._freed_since(last)
+        # in a loop that makes a sample, the graph of the last pass is still there
+        kept_by = known.earlier if last and last.has_graph else last
+        was_given_back = not kept_by or kept_by.kept <= self._freed_since(kept_by)
         result, observed = self._observed(parts, known, go, leaves)
         own.add(numbers, observed)
         known.compare(None if is_early else observed, was_given_back)
@@ -243,18 +255,23 @@ class SamePasses:
         self, parts: forms.Parts, known: _Known, go: Any, leaves: Sequence[Any]
     ) -> tuple[Any, _Pass | None]:
         device, random_numbers, state = self._device, forms.random_numbers(), parts.state()
-        given = [*map(id, leaves)]
+        given, uses = [*map(id, leaves)], forms.num_uses(leaves)
         num_reads = device.library.vramcast_num_host_reads
         num_before = num_reads()
         first = device.num("events"), device.num("allocations"), device.num("work")
         result = go()
         is_same = num_reads() == num_before and forms.random_numbers() == random_numbers
         is_same = is_same and [*map(id, forms.flat((go.args[1:], go.keywords))[0])] == given
+        if torch.is_grad_enabled():
+            # only a graph that holds all arguments can be made again
+            is_same &= all(map(gt, forms.num_uses(leaves), uses)) and bool(
+                getattr(result, "grad_fn", None)
+            )
         if not is_same or parts.state() != state:
             return result, None
         observed = self._pass(result, (known.form, state), given, *first)
         if observed:
-            observed.grows_by = known.step
+            observed.grows_by, observed.has_graph = known.step, torch.is_grad_enabled()
         return result, observed
 
     def _pass(self, result: Any, state: State, given: Sequence[int], *first: int) -> _Pass | None:
@@ -272,7 +289,8 @@ class SamePasses:
         returned = {one.block for one in tensors}
         kept = frozenset(alive - returned)
         has_views = len({one[:2] for one in tensors}) > len(returned)
-        is_unknown = kept and not torch.is_autocast_enabled("cuda")
+        # autocast keeps weights, a graph keeps what its backward pass needs
+        is_unknown = kept and not (torch.is_autocast_enabled("cuda") or torch.is_grad_enabled())
         if not returned <= alive or has_views or is_unknown:
             return None
         names = [one.operator_name for one in allocations]
@@ -296,7 +314,7 @@ class SamePasses:
         events = self._device.events(last.first_event + last.num_events)
         return {-event - last.first_allocation for event in events}
 
-    def _repeat(self, known: _Known, last: _Pass, given: Sequence[Any]) -> Any:
+    def _repeat(self, known: _Known, last: _Pass, given: Sequence[Any], go: Any) -> Any:
         """Repeats the events of a pass. Its results are allocated at the same place in them, so
         that all other memory is laid out as before."""
         self._note(GROWING if known.grows and known.num_since else NOTE)
@@ -305,6 +323,8 @@ class SamePasses:
         of_pass = last.first_event, last.num_events, last.first_allocation
         made = torch.ops.vramcast.repeat_pass.default(numbers.ctypes.data, *of_pass, *last.left)
         self._device.library.vramcast_append_work(last.first_work, last.first_work + last.num_work)
+        if last.has_graph:
+            return forms.Unused.apply(self._anchor, made, go)
         left = iter(made)
         leaves = [forms.again(one, left, numbers, given) for one in last.results]
         self._kept += left
