@@ -88,7 +88,7 @@ batches (`by_hand.jsonl`).
 | additions at positions, gradients of tables | `rarely_kernels` too |
 | nothing but convolutions: kept for checks | `mixed_third_kernels`, `mixed_fifth_kernels`, \
 `sixth_kernels`, `seventh_kernels` |
-| nothing: kept for checks | `compiled_alone`, `host_pieces` |
+| nothing: kept for checks | `eighth_kernels`, `compiled_alone`, `host_pieces` |
 
 Batch norms in `eval()` were timed as in training, up to four times too long. Where a fifth of them
 was left out, they are off by 17 % by time forward and by 6.5 % backward; `taught` of the seventh
