@@ -38,9 +38,9 @@ lint: $(READY)
 	$(BIN)/ruff format --check --quiet .
 	nice $(BIN)/mypy
 
-# One more than two cores: some tests wait for time limits and for processes. tests/conftest.py has the order of the files.
+# Two more than two cores: some tests wait for time limits and for processes. tests/conftest.py has the order of the files.
 pytest: $(READY)
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(TESTS)
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Predict every row of every suite and compare with what was measured on an H200; about ten minutes. Exit code 3 is a goal missed.
 accuracy: $(READY)

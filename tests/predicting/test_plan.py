@@ -94,8 +94,8 @@ def build(*, batch_size: int = 1, seq_len: int = 8):
     ("workload", "memory", "safety"),
     [
         ("gpt", "1GiB", 0.0),
-        ("gpt", "1.5GiB", 0.1),
-        ("fragmenting", "4GiB", 0.0),
+        pytest.param("gpt", "1.5GiB", 0.1, marks=pytest.mark.long),
+        pytest.param("fragmenting", "4GiB", 0.0, marks=pytest.mark.long),
         ("fragmenting", "2.5GiB", 0.05),
     ],
 )

@@ -22,6 +22,7 @@ from typing import Any
 
 import in_process
 import pytest
+from long_tests import long_unless
 from waiting import PATIENCE_SECONDS, comes_true, let_ctrl_c_through
 
 from vramcast.probing.manager import Prober
@@ -255,7 +256,7 @@ def test_a_disk_that_takes_nothing_is_told_before_anything_runs(command: Command
     assert not done.run.exists()
 
 
-@pytest.mark.parametrize("name", ["recurrent", "huggingface"])
+@pytest.mark.parametrize("name", long_unless("huggingface".__eq__, ["recurrent", "huggingface"]))
 def test_json_is_exactly_one_object_and_nothing_else_is_said(
     command: Command, here: Here, name: str
 ) -> None:

@@ -6,16 +6,22 @@ from pathlib import Path
 
 import pytest
 from browsing import WIDTHS, Browser
+from long_tests import long_unless
 from report_examples import PAGES
 
 AXE = pytest.importorskip(
     "axe_playwright_python.sync_playwright",
     reason="axe is not installed: pip install axe-playwright-python",
 )
+# Together they have every part that a page can have; the other pages are alike.
+OF_ALL_PARTS = (
+    *("prediction", "does not fit", "several GPUs", "prediction and measurement", "sensitivity"),
+    *("several predictions", "difference", "plan", "tune", "bench", "accuracy"),
+)
 OPTIONS = {"resultTypes": ["violations"], "performanceTimer": False}
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", long_unless(OF_ALL_PARTS.__contains__, PAGES))
 def test_axe_finds_nothing_on_a_desktop_in_light_and_on_a_phone_in_dark(
     browser: Browser, files: dict[str, Path], name: str
 ) -> None:

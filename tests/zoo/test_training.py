@@ -60,7 +60,7 @@ def trained(
     return sum(losses[-10:]) / 10
 
 
-@pytest.mark.parametrize("name", long_unless(("gpt2", "mamba2").__contains__, LEARNERS))
+@pytest.mark.parametrize("name", long_unless("gpt2".__eq__, LEARNERS))
 def test_a_language_model_learns_bytes_of_python_within_30_steps(name: str) -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
