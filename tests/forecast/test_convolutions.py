@@ -35,6 +35,11 @@ def test_a_long_side_is_the_longest_that_is_told() -> None:
     assert Convolution.unpacked(ALL._replace(kernel=400, side=400).packed).side == 255
 
 
+def test_a_filter_too_long_to_be_told_leaves_what_is_told_beside_it() -> None:
+    found = Convolution.unpacked(ALL._replace(kernel=1 << 21).packed)
+    assert found._replace(kernel=ALL.kernel) == ALL
+
+
 def sizes_of(x: torch.Tensor, **others: list[int]) -> Convolution:
     """Of the gradients of one filter a channel."""
     weight, grad = torch.zeros(8, 1, 5, 5), torch.zeros(2, 8, 16, 16)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from vramcast.simulate.block_masks import NotKnown, num_blocks_left
-from vramcast.simulate.flex_attention import Scores, flex_attention_work, is_flex_attention
+from vramcast.simulate.flex_attention import (
+    UNKNOWN_MASK,
+    Scores,
+    flex_attention_work,
+    is_flex_attention,
+)
 
 WINDOW = 512
 SOURCE = """
@@ -80,6 +86,17 @@ def test_a_few_scores_of_each_block_tell_how_many_are_left(kind: str, length: in
     assert found == every_block(masks[kind], length)
 
 
+def test_functions_that_use_each_other_are_copied_once() -> None:
+    def seen(b: Any, h: Any, q: Any, k: Any, again: bool = True) -> Any:
+        return other(b, h, q, k) if again else q >= k
+
+    def other(*places: Any) -> Any:
+        return seen(*places, again=False)
+
+    found = num_blocks_left(seen, (1, 1, 512, 512), (128, 128), Device())  # type: ignore[arg-type]
+    assert found == every_block(causal, 512)
+
+
 def test_heads_with_masks_of_their_own_are_counted_in_the_mean() -> None:
     def by_head(b: Any, h: Any, q: Any, k: Any) -> Any:
         return (q >= k) | (h == 1)
@@ -117,7 +134,10 @@ def test_work_is_read_off_the_kernels_source(left: dict[int, float], computed: f
     tensor = torch.zeros(2, 8, 1024, 64, dtype=torch.bfloat16)
     arguments = {"arg_V": tensor, "arg_KV_NUM_BLKS": Counts(), "ks0": 512}
     assert is_flex_attention(SOURCE)
-    name, _, flops, num_bytes, _ = flex_attention_work(SOURCE, 0, arguments, left) or pytest.fail()
+    notes: list[str] = []
+    gpu: Any = SimpleNamespace(blocks_left=left, note=notes.append)
+    name, _, flops, num_bytes, _ = flex_attention_work(SOURCE, 0, arguments, gpu) or pytest.fail()
+    assert notes == ([] if left else [UNKNOWN_MASK])
     assert name == b"inductor::flex_attention"
     assert flops == Scores(16, computed, 64, 0, 512 * 128).flops(is_backward=False)
     assert num_bytes == 2 * 2 * 16 * 64 * (512 + 2 * 1024)
@@ -125,4 +145,4 @@ def test_work_is_read_off_the_kernels_source(left: dict[int, float], computed: f
 
 def test_sizes_that_the_kernel_works_out_are_not_known() -> None:
     source = SOURCE.replace("Q_LEN = ks0", "Q_LEN = 2*ks0")
-    assert flex_attention_work(source, 0, {"arg_V": torch.zeros(1)}, {}) is None
+    assert flex_attention_work(source, 0, {"arg_V": torch.zeros(1)}, None) is None  # type: ignore[arg-type]

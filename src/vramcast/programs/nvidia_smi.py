@@ -16,13 +16,11 @@ from typing import Any
 Facts = Sequence[dict[str, Any]]  # of each GPU, by the names that --query-gpu has
 NOT_KNOWN = "[N/A]"
 UNITS = {
-    **dict.fromkeys(("memory.total", "memory.used", "memory.free", "memory.reserved"), "MiB"),
+    **dict.fromkeys(("memory.total", "memory.used", "memory.free"), "MiB"),
     **dict.fromkeys(("utilization.gpu", "utilization.memory"), "%"),
     **dict.fromkeys(("power.draw", "power.limit"), "W"),
 }
-OF_PROCESSES = ("--query-compute-apps", "--query-accounted-apps", "--query-remapped-rows")
 LINE = "+" + "-" * 77 + "+"
-COMMANDS = ("topo", "nvlink", "mig", "dmon", "pmon", "daemon", "conf-compute")
 
 
 def facts(name: str, total_bytes: int, used_bytes: int, count: int, capability: str) -> Facts:
@@ -40,15 +38,11 @@ def facts(name: str, total_bytes: int, used_bytes: int, count: int, capability: 
             "memory.total": total,
             "memory.used": used,
             "memory.free": total - used,
-            "memory.reserved": 0,
-            "utilization.gpu": 0,
-            "utilization.memory": 0,
+            "utilization.gpu": 100,
+            "utilization.memory": 100,
             "temperature.gpu": 40,
             "power.draw": 300,
-            "power.limit": 700,
-            "pstate": "P0",
-            "compute_mode": "Default",
-            "persistence_mode": "Enabled",
+            "power.limit": 300,
         }
         for number in range(count)
     ]
@@ -57,7 +51,7 @@ def facts(name: str, total_bytes: int, used_bytes: int, count: int, capability: 
 def put_command(folder: Path, gpus: Facts) -> None:
     """Writes the command and its facts into a new folder, and puts that before all others in
     PATH."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     known = folder / "gpus.json"
     known.write_text(json.dumps(gpus))
     words = [sys.executable, "-I", "-S", str(Path(__file__).resolve()), str(known)]
@@ -77,12 +71,11 @@ def answer(words: Sequence[str], gpus: Facts) -> str:
     if "-L" in options or "--list-gpus" in options:
         return "".join(f"GPU {gpu['index']}: {gpu['name']} (UUID: {gpu['uuid']})\n" for gpu in gpus)
     form = options.get("--format", "csv").split(",")
-    if "--query-gpu" in options:
-        return _rows(options["--query-gpu"].split(","), gpus, form)
-    asked = next((options[name] for name in OF_PROCESSES if name in options), "")
-    if asked:
-        return _rows(asked.split(","), [], form)
-    if words and words[0] in COMMANDS:
+    asked = next((name for name in options if name.startswith("--query-")), "")
+    if asked:  # about processes and others there is nothing to tell
+        about = gpus if asked == "--query-gpu" else []
+        return _rows(options[asked].split(","), about, form)
+    if words and not words[0].startswith("-"):  # a command such as topo
         return ""
     return _page(gpus)
 

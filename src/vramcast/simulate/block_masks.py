@@ -27,7 +27,7 @@ def num_blocks_left(
     """Of one matrix, in the mean. The shape is batch, heads, queries and keys."""
     device.library.vramcast_enable(False)
     try:
-        own = _on_host(mask, device)
+        own = _on_host(mask, device, {})
         rows, columns = (_places(size, of) for size, of in zip(shape[2:], block, strict=True))
         matrices = [(b, h) for b in range(shape[0]) for h in range(shape[1])]
         most = max(1, MOST_SCORES // (rows.numel() * columns.numel()))
@@ -53,25 +53,27 @@ def _num_left(mask: Mask, batch: int, head: int, rows: Tensor, columns: Tensor) 
     return int(blocks.any(3).any(1).sum())
 
 
-def _on_host(value: Any, device: Device) -> Any:
-    """A copy of a function, with what it uses of the GPU on the host."""
+def _on_host(value: Any, device: Device, made: dict[int, Any]) -> Any:
+    """A copy of a function, with what it uses of the GPU on the host. `made` has the copies by the
+    identity of the original, for functions that use each other."""
     if isinstance(value, Tensor) and value.is_cuda:
         return _contents(value, device)
     if isinstance(value, tuple | list):
-        return type(value)(_on_host(each, device) for each in value)
+        return type(value)(_on_host(each, device, made) for each in value)
     if not isinstance(value, types.FunctionType):
         return value
-    cells = [
-        types.CellType(_on_host(cell.cell_contents, device)) for cell in value.__closure__ or ()
-    ]
-    used = {
-        name: value.__globals__[name]
-        for name in value.__code__.co_names
-        if name in value.__globals__
-    }
-    of_module = {**value.__globals__, **{n: _on_host(v, device) for n, v in used.items()}}
-    defaults = _on_host(value.__defaults__, device)
-    return types.FunctionType(value.__code__, of_module, value.__name__, defaults, tuple(cells))
+    if id(value) in made:
+        return made[id(value)]
+    of_module = dict(value.__globals__)
+    cells = tuple(types.CellType() for _ in value.__closure__ or ())
+    copy = types.FunctionType(value.__code__, of_module, value.__name__, None, cells)
+    made[id(value)] = copy
+    copy.__defaults__ = _on_host(value.__defaults__, device, made)
+    for cell, original in zip(cells, value.__closure__ or (), strict=True):
+        cell.cell_contents = _on_host(original.cell_contents, device, made)
+    for name in {*value.__code__.co_names} & of_module.keys():
+        of_module[name] = _on_host(of_module[name], device, made)
+    return copy
 
 
 def _contents(tensor: Tensor, device: Device) -> Tensor:

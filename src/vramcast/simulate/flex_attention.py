@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS
 from vramcast.tracing.work import GENERATED
 
@@ -14,6 +15,10 @@ NAME = f"{GENERATED}flex_attention"
 GIVEN = re.compile(r"^ +(\w+)(?: : tl\.constexpr)? = (\w+)(?: \+ \d+)?$", re.MULTILINE)
 NEEDED = ("ZQ", "HQ", "Q_LEN", "KV_LEN", "Q", "KV_NUM_BLKS")
 OF_UNKNOWN_MASK = 0.5  # of all blocks: most masks are causal
+UNKNOWN_MASK = (
+    "FlexAttention's mask could not be worked out without a GPU: its time is that of half of all "
+    "scores, as a causal mask leaves them"
+)
 # What takes time besides products, as more columns of them, from recordings on an H200
 # (benchmarks/step_time/fit_flex.py): the softmax of a score, a slow function such as tanh by its
 # cost, and the beginning of each row of blocks where there is a mask.
@@ -39,7 +44,7 @@ def is_flex_attention(source: str) -> bool:
 
 
 def flex_attention_work(
-    source: str, num_slow: int, arguments: Mapping[str, Any], blocks_left: Mapping[int, float]
+    source: str, num_slow: int, arguments: Mapping[str, Any], gpu: SimulatedGpu
 ) -> tuple[bytes, int, float, float, Any] | None:
     """The kernel's name and work. None where sizes are worked out by the kernel itself."""
     given: dict[str, Any] = {
@@ -49,7 +54,7 @@ def flex_attention_work(
     if any(given.get(name) is None for name in NEEDED):
         return None
     is_backward = given.get("DO") is not None
-    scores = _scores(given, num_slow, blocks_left)
+    scores = _scores(given, num_slow, gpu)
     elements = scores.matrices * scores.width * (given["Q_LEN"] + 2 * given["KV_LEN"])
     return (
         (f"{NAME}_backward" if is_backward else NAME).encode(),
@@ -60,14 +65,16 @@ def flex_attention_work(
     )
 
 
-def _scores(given: Mapping[str, Any], num_slow: int, blocks_left: Mapping[int, float]) -> Scores:
+def _scores(given: Mapping[str, Any], num_slow: int, gpu: SimulatedGpu) -> Scores:
     counts, columns = given["KV_NUM_BLKS"], given["SPARSE_KV_BLOCK_SIZE"]
     all_scores = given["Q_LEN"] * given["KV_LEN"]
     width = (given["QK_HEAD_DIM"] + given["V_HEAD_DIM"]) / 2
     matrices = given["ZQ"] * given["HQ"]
     if counts.numel() == 1:  # one block of all: there is no mask
         return Scores(matrices, all_scores, width, num_slow)
-    left = blocks_left.get(counts.data_ptr())
+    left = gpu.blocks_left.get(counts.data_ptr())
+    if left is None:
+        gpu.note(UNKNOWN_MASK)
     block = given["SPARSE_Q_BLOCK_SIZE"] * columns
     computed = OF_UNKNOWN_MASK * all_scores if left is None else left * block
     return Scores(matrices, computed, width, num_slow, given["Q_LEN"] * columns)

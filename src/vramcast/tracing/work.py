@@ -42,7 +42,7 @@ class Convolution(NamedTuple):
     def packed(self) -> tuple[int, int, int, int]:
         flags = *self[5:9], self.dims & 1, self.dims > 1, self.is_dilated, not self.is_padded
         last = self.batch << 40 | min(self.stride, 15) << 36 | min(self.side, 255) << 28
-        last |= self.kernel << 8 | sum(flag << bit for bit, flag in enumerate(flags))
+        last |= min(self.kernel, 0xFFFFF) << 8 | sum(flag << bit for bit, flag in enumerate(flags))
         return *self[:3], last
 
     @classmethod

@@ -109,9 +109,7 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
         tensors = dict(zip(names, arguments, strict=False))
-        flex = is_flex and flex_attention_work(
-            kernel.fn.src, num_slow_once, tensors, gpu.blocks_left
-        )
+        flex = is_flex and flex_attention_work(kernel.fn.src, num_slow_once, tensors, gpu)
         if flex:
             library.vramcast_add_work(*flex, PLAIN)
         elif kind == GENERATED:

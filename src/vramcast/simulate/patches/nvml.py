@@ -16,22 +16,23 @@ from vramcast.simulate.patching import Patcher
 
 LIBRARY = "pynvml"
 NO_ANSWER = ("nvmlDeviceGet", "nvmlDeviceSet", "nvmlSystemGet", "nvmlUnit", "nvmlEvent")
-CELSIUS, MEGAHERTZ, PERCENT = 40, 1_500, 100
-MILLIWATTS = 300_000
+MEGAHERTZ = 1_500
 
 
 def apply(patcher: Patcher) -> None:
     library, gpu = sys.modules[LIBRARY], patcher.gpu
+    known = gpu.facts()[0]
+    rates = SimpleNamespace(gpu=known["utilization.gpu"], memory=known["utilization.memory"])
     answers: dict[str, Any] = {
         "nvmlInit": None,
         "nvmlInitWithFlags": None,
         "nvmlShutdown": None,
-        "nvmlSystemGetDriverVersion": "580.0",
-        "nvmlDeviceGetTemperature": CELSIUS,
-        "nvmlDeviceGetPowerUsage": MILLIWATTS,
-        "nvmlDeviceGetEnforcedPowerLimit": MILLIWATTS,
+        "nvmlSystemGetDriverVersion": known["driver_version"],
+        "nvmlDeviceGetTemperature": known["temperature.gpu"],
+        "nvmlDeviceGetPowerUsage": 1000 * known["power.draw"],
+        "nvmlDeviceGetEnforcedPowerLimit": 1000 * known["power.limit"],
         "nvmlDeviceGetClockInfo": MEGAHERTZ,
-        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=PERCENT, memory=PERCENT),
+        "nvmlDeviceGetUtilizationRates": rates,
         "nvmlDeviceGetGraphicsRunningProcesses": [],
         "nvmlDeviceGetCudaComputeCapability": gpu.model.capability,
         "nvmlDeviceGetCount": gpu.num_devices,
@@ -48,7 +49,7 @@ def apply(patcher: Patcher) -> None:
         "nvmlDeviceGetHandleByUUID": lambda _: 0,
         "nvmlDeviceGetHandleByPciBusId": lambda _: 0,
         "nvmlDeviceGetIndex": int,
-        "nvmlDeviceGetUUID": lambda number: f"GPU-{number:032x}",
+        "nvmlDeviceGetUUID": lambda number: gpu.facts()[number]["uuid"],
         "nvmlDeviceGetName": torch.cuda.get_device_name,
         "nvmlDeviceGetMemoryInfo": _memory,
         "nvmlDeviceGetComputeRunningProcesses": _processes,
