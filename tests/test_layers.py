@@ -74,7 +74,7 @@ MOST_LINES = 400
 # GPU, to stand in for flash-attn 3, to compute what decides sizes, and to run the host code of a
 # program's own CUDA extensions.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 157_520
+MOST_WORDS = 157_760
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

@@ -51,7 +51,8 @@ SHAPES = RECORDED / "shapes.jsonl.gz"
 FILES = (SHAPES, RECORDED / "volumes.jsonl.gz", RECORDED / "layers.jsonl.gz")
 H200 = find_gpu("h200")
 STEPS = tuple(
-    f"{name}_kernels.jsonl.gz" for name in ("mixed_third", "mixed_fifth", "sixth", "seventh")
+    f"{name}_kernels.jsonl.gz"
+    for name in ("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth")
 )
 FARTHEST = 2.0
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")

@@ -23,7 +23,6 @@ from steps import read_kernels
 from vramcast.forecast.timing.convolutions import is_convolution
 from vramcast.forecast.timing.kernels import (
     PRODUCTS,
-    RECURRENT,
     VECTOR,
     is_across,
     is_of_vector,
@@ -34,6 +33,7 @@ from vramcast.forecast.timing.kernels import (
     vector_time,
 )
 from vramcast.forecast.timing.rates import peak_flops
+from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.hardware.gpus import find_gpu
 from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, TF32, OperatorWork
 
@@ -278,7 +278,7 @@ def fit_device(kernels: Kernels) -> dict[str, object]:
             **fit_attention(kernels),
             "other": fit_compute([k for n, ks in compute.items() if n != GENERATED for k in ks]),
         },
-        "recurrent_step_seconds": fit_recurrent(kernels),
+        "recurrent": fit_recurrent(kernels),
         "kernels": {
             **defaults,
             **{

@@ -18,7 +18,7 @@ from typing import Any
 
 from pairing import Pair, calls_of, paired
 
-from vramcast.forecast.timing.kernels import RECURRENT
+from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.tracing.work import OperatorWork
 
 

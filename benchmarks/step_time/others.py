@@ -13,7 +13,6 @@ from scipy.optimize import least_squares
 from steps import RECORDED
 
 from vramcast.forecast.timing.kernels import (
-    RECURRENT,
     REDUCTION_ACROSS,
     attention_in_tiles,
     attention_time,
@@ -21,6 +20,7 @@ from vramcast.forecast.timing.kernels import (
     scores_seconds,
 )
 from vramcast.forecast.timing.rates import peak_flops
+from vramcast.forecast.timing.recurrent import RECURRENT, recurrent_seconds
 from vramcast.forecast.timing.reductions import reduction_seconds
 from vramcast.hardware.gpus import find_gpu
 from vramcast.records.calibration import Power
@@ -29,6 +29,8 @@ from vramcast.tracing.work import OperatorWork
 H200 = find_gpu("h200")
 SIXTEEN_BITS = ("bf16", "fp16")
 ROWS, COLUMNS, WIDTHS = (16, 64, 128), (16, 64, 128), (16, 32, 64)
+# logarithms but for the powers
+START_OF_RECURRENT = (-12.0, 0.8, 0.1, 0.0, 0.0, 1.0, -0.5, -0.5)
 START = (5e-6, 0.4, 0.5, 1e-9, 20.0)
 FEWEST = 20
 SHORTEST = 5e-6  # less is a kernel that the profiler lost
@@ -79,30 +81,26 @@ def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float
 
 
 def fit_recurrent(kernels: Kernels) -> dict[str, list[float]]:
-    """Of a step of one matrix. What takes time is that steps come one after the other, not the work
-    in them: they grow with powers of the width and the batch."""
+    """By operator, in 16 and in 32 bits."""
     found = {}
     for operator, bits in product(RECURRENT, (16, 32)):
         chosen = [
             (w, s)
             for w, s, _ in kernels
-            if w.operator == operator
-            and s > SHORTEST
-            and (w.precision in ("bf16", "fp16")) == (bits == 16)
+            if w.operator == operator and s > SHORTEST and 8 * w.item_bytes == bits
         ]
-        wanted = np.array([math.log(s / (w.sizes[0] * w.sizes[2])) for w, s in chosen])
-        wide = np.array([math.log(w.sizes[3] / 256) for w, _ in chosen])
-        many = np.array([math.log((w.sizes[1] or 16) / 32) for w, _ in chosen])
-        inputs = np.stack([np.ones_like(wide), wide, many, wide**2], 1)
-        best = least_squares(
-            lambda x, inputs=inputs, wanted=wanted: inputs @ x - wanted,
-            [-12.0, 0.8, 0.1, 0.0],
-            loss="soft_l1",
-            f_scale=0.3,
-        )
+        seconds = np.array([s for _, s in chosen])
+
+        def errors(x: np.ndarray, chosen: Any = chosen, s: np.ndarray = seconds) -> np.ndarray:
+            known = known_of(x)
+            return np.log([recurrent_seconds(w, H200, known) for w, _ in chosen] / s)
+
+        def known_of(x: np.ndarray) -> list[float]:
+            return [math.exp(x[0]), *x[1:6], *np.exp(x[6:])]
+
+        best = least_squares(errors, START_OF_RECURRENT, loss="soft_l1", f_scale=0.2)
         tell_errors(f"{operator} {bits}, {len(chosen)}", np.abs(best.fun))
-        first, *powers = best.x
-        found[f"{operator} {bits}"] = [float(f"{v:.4g}") for v in (math.exp(first), *powers)]
+        found[f"{operator} {bits}"] = [float(f"{value:.4g}") for value in known_of(best.x)]
     return found
 
 

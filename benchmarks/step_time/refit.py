@@ -37,12 +37,15 @@ from vramcast.forecast.timing.kernels import (
     is_across,
     memory_seconds,
     modelled_time,
+    seconds_by_channel,
     seconds_in_pieces,
 )
 from vramcast.forecast.timing.likeness import LIKE, features, likeness, name_of
 from vramcast.forecast.timing.likeness import TABLE as TABLE_OF_LIKENESS
+from vramcast.forecast.timing.norms import is_by_channel, key_of
 from vramcast.forecast.timing.pieces import JOINED, name_of_pieces
 from vramcast.forecast.timing.rates import TABLE, shipped
+from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.forecast.timing.reductions import REDUCTIONS, inner_seconds, is_inner
 from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
 from vramcast.hardware.gpus import Gpu, find_gpu
@@ -81,7 +84,7 @@ EVALUATED = "evaluated_kernels.jsonl.gz"  # batch norms, which no other has
 OFF = "off_kernels.jsonl.gz"
 # Likewise with what families/off.py and more of the others recorded.
 _BETTER_WITH_OFF = (
-    *("_ctc_loss", "_ctc_loss_backward", "_cudnn_rnn", "_cudnn_rnn_backward", "_fft_c2c"),
+    *("_ctc_loss", "_ctc_loss_backward", "_fft_c2c"),
     *("_fft_c2r", "_fft_r2c", "_index_put_impl", "abs", "baddbmm", "bmm", "gather", "index"),
     *("index_add", "index_select", "scatter_add"),
     *("native_batch_norm_backward", "native_group_norm_backward"),
@@ -92,6 +95,11 @@ _BETTER_WITH_OFF = (
         for kind in ("cudnn", "efficient", "flash")
         for way in ("", "_backward")
     ),
+)
+# Steps that tell something of norms and recurrent layers that families do not.
+OF_STEPS = tuple(
+    f"{name}_kernels.jsonl.gz"
+    for name in ("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth")
 )
 BETTER_WITH_OFF = frozenset(f"aten::{name}" for name in _BETTER_WITH_OFF)
 # What was simulated before it told the kind of join, windows, points and lengths.
@@ -111,11 +119,16 @@ COUNTED_ANEW = ("aten::cat", "aten::copy_", "aten::index", "aten::_index_put", "
 START_OF_WALK = (2e-6, 0.85, 2.3e-12, 2e-13, 1.5e-12, 4e-12, 0.8)
 START_OF_COLUMNS = {COLUMNS[0]: (3e-6, 3e-12, 2e-7), COLUMNS[1]: (4e-6, 7e-12, 1.2e-11)}
 START_OF_JOINED, START_OF_POINTS = (2e-6, 0.8, 2e-12, 1e-7), (3e-6, 0.8, 5e-12, 2e-7)
+START_OF_NORM = (2e-6, 0.5, 7e-9, 1.5e-7)
 START_OF_INNER = (2e-6, 0.8, 2e-6, 2e-7, 2e-12, 1e-6)
 NOISE = 0.03  # variance of a recorded logarithm
 FEWEST, FEWEST_OF_OWN = 40, 20
 START_OF_MEMORY, START_OF_STEPS = (2e-6, 0.6), (3e-6, 0.8, 1e-12, 1.5e-6)
 BETTER = 0.9
+# The median error goes from 10.6 to 7.4 %. Copies get better by as much where they are left out,
+# but worse in steps (74 to 87 ms of errors in five sets).
+USED_TOO = ("aten::cudnn_batch_norm",)
+OF_RECURRENT = (*RECORDED, "rarely_kernels.jsonl.gz", OFF, OF_STEPS[-1])
 USUAL_SECONDS, LONGEST = 2e-5, 2e-3
 
 
@@ -166,6 +179,17 @@ def fitted_pieces(kernels: Kernels, rates: Rates) -> Rates:
             start = START_OF_STEPS if STEP_BY_STEP in name else START_OF_MEMORY
             more[name] = fit(chosen, memory_seconds, start)
     return replace(rates, kernels={**rates.kernels, **more})
+
+
+def fitted_layers(rates: Rates) -> Rates:
+    """cuDNN's batch norms and recurrent layers."""
+    norms: dict[str, Kernels] = defaultdict(list)
+    for kernel in recorded((*RECORDED, *BEFORE, KNOWN_BADLY, PLACES, OFF, *OF_STEPS)):
+        if is_by_channel(kernel[0]):
+            norms[key_of(kernel[0])].append(kernel)
+    more = {name: fit(chosen, seconds_by_channel, START_OF_NORM) for name, chosen in norms.items()}
+    recurrent = fit_recurrent([(work, seconds, 1) for work, seconds in recorded(OF_RECURRENT)])
+    return replace(rates, kernels={**rates.kernels, **more}, recurrent=recurrent)
 
 
 def by_access(kernels: Kernels) -> dict[str, Kernels]:
@@ -220,11 +244,11 @@ def table_of(kernels: Kernels, rates: Rates) -> dict[str, np.ndarray]:
             weights = weights_of(places[~out], left[~out])
             guessed[out] = likeness(places[out], places[~out], LIKE) @ weights
         before, after = errors_of(-left, seconds), errors_of(guessed - left, seconds)
-        is_better = after < BETTER * before
-        median = (100 * np.median(np.abs(np.expm1(e))) for e in (-left, guessed - left))
+        medians = [100 * np.median(np.abs(np.expm1(e))) for e in (-left, guessed - left)]
+        is_better = after < BETTER * before or name in USED_TOO
         print(
             f"{name:55s} {len(chosen):5d} left out: by time {100 * before:5.1f} -> "
-            f"{100 * after:5.1f} %, median {next(median):5.1f} -> {next(median):5.1f} %"
+            f"{100 * after:5.1f} %, median {medians[0]:5.1f} -> {medians[1]:5.1f} %"
             + ("" if is_better else "  not used")
         )
         if is_better:
@@ -247,6 +271,8 @@ def chosen_kernels(rates: Rates) -> Kernels:
     kernels = [k for k in kernels if not k[0].operator.startswith(SIZES_ANEW)]
     kernels += [k for k in recorded((PLACES,)) if is_better_with_places(k[0])]
     kernels += [k for k in recorded((OFF,)) if name_of(k[0]) in BETTER_WITH_OFF]
+    kernels += [k for k in recorded(OF_STEPS) if is_by_channel(k[0])]
+    kernels += [k for k in recorded(OF_RECURRENT[-3:]) if k[0].operator in RECURRENT]
     return kernels + recorded((EVALUATED,))
 
 
@@ -270,11 +296,9 @@ def main() -> None:
             tell(f"{what}, left out, before", these, before)
             tell(f"{what}, left out", these, rates)
         return
-    rates = fitted_pieces(recorded((PLACES, EVALUATED, OFF)), before)
+    rates = fitted_layers(fitted_pieces(recorded((PLACES, EVALUATED, OFF)), before))
     if not sys.argv[1:]:
-        cells = [(work, seconds, 1) for work, seconds in kernels + recorded(BEFORE)]
-        recurrent = fit_recurrent(cells)
-        rates = replace(fitted(kernels, rates), recurrent_step_seconds=recurrent)
+        rates = fitted(kernels, rates)
     if sys.argv[1:] != ["--likeness"]:
         (TABLES / TABLE).write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
     np.savez_compressed(TABLES / TABLE_OF_LIKENESS, **table_of(chosen_kernels(rates), rates))

@@ -116,22 +116,41 @@ def add_measured(file: Path, folder: Path) -> None:
         name = record.get("knobs", {}).get("name") or name_of(record["row"])
         if name not in steps or "seconds" not in record:
             continue
-        sums = [sum(ns for call in step for _, ns in call[2:]) for step in record["steps"]]
         steps[name]["measured"] = {
             "seconds": float(f"{statistics.median(record['seconds']):.5g}"),
             "wall_seconds": float(f"{record['wall_seconds']:.5g}"),
-            "device_seconds": float(f"{statistics.median(sums) * 1e-9:.5g}"),
-            "python_calls": sum(record["python_calls"].values()),
-            "host_step_seconds": record.get("host_step_seconds"),
+            **profile_of(record),
+            "host_step_seconds": host_in(folder),
         }
     write(file, steps)
+
+
+def profile_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Nothing of a step that was only timed."""
+    if "steps" not in record:
+        return {}
+    sums = [sum(ns for call in step for _, ns in call[2:]) for step in record["steps"]]
+    return {
+        "device_seconds": float(f"{statistics.median(sums) * 1e-9:.5g}"),
+        "python_calls": sum(record["python_calls"].values()),
+    }
+
+
+def host_in(folder: Path) -> float | None:
+    """The seconds of a small step on that machine's host, of one_by_one.py."""
+    found = [json.loads(path.read_text())["host_step_seconds"] for path in folder.glob("host_*")]
+    return statistics.median(found) if found else None
 
 
 def row(step: dict[str, Any]) -> list[str]:
     predicted, measured = step["predicted"], step["measured"]
     low, high = predicted["seconds_low"], predicted["seconds_high"]
     is_inside = low <= measured["seconds"] <= high
-    kernels = predicted["device_seconds"] / measured["device_seconds"] - 1
+    kernels, calls = "not profiled", f"-, {step['num_python_calls']}"
+    if "device_seconds" in measured:
+        error = 100 * (predicted["device_seconds"] / measured["device_seconds"] - 1)
+        kernels = f"{format_seconds(measured['device_seconds'])}, {error:+.1f} %"
+        calls = f"{measured['python_calls']}, {step['num_python_calls']}"
     return [
         step["step"],
         format_seconds(measured["seconds"]),
@@ -139,8 +158,8 @@ def row(step: dict[str, Any]) -> list[str]:
         f"{100 * error_of(step):+.1f} %",
         f"{format_seconds(low)} to {format_seconds(high)}",
         "yes" if is_inside else "**no**",
-        f"{format_seconds(measured['device_seconds'])}, {100 * kernels:+.1f} %",
-        f"{measured['python_calls']}, {step['num_python_calls']}",
+        kernels,
+        calls,
         "busy" if step["is_busy"] else "may wait",
     ]
 

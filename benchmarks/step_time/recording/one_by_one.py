@@ -1,39 +1,44 @@
-"""Profiles steps one after the other, all in one process that imports every library once: nothing
-else runs while one is measured.
+"""Measures steps one after the other: nothing else runs while one is measured.
 
-    python benchmarks/step_time/recording/one_by_one.py OUT SECONDS LIST
+    python benchmarks/step_time/recording/one_by_one.py OUT SECONDS LIST [PREDICTED.jsonl ...]
 
-A line of LIST is `step FILE.py:FUNCTION knob=value ...`, or `kernels ...` for a family of
-operators, as record.py has them. OUT gets a file of each, named by its last knob's value or its
-function. Between two, memory is given back and torch's switches are set as they were. Where the
-process dies or a step takes too long, the others go on in a new one. What would begin when the
-seconds are over is left out, and told.
+A line of LIST is `step FILE.py:FUNCTION knob=value ...`, `compiled ...` for a step with
+torch.compile, or `kernels ...` for a family of operators, as record.py has them. OUT gets a file of
+each, named by its last knob's value or its function. Each has a process of its own, forked from one
+that has imported every library, so that peaks are its own and no profiler was on before its steps
+were timed. What compiles does so before, several at once, and finds its kernels in Inductor's
+cache later. A step is profiled too where it was predicted badly, or where time is plenty. What
+would begin when the seconds are over is left out, and told.
 """
 
 from __future__ import annotations
 
-import gc
 import json
-import os
-import signal
-import subprocess
+import multiprocessing
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
-from profiled import kernels_of, profiled
+from profiled import compiled, kernels_of, measured
 
+from vramcast.hardware.calibration.host import measure as measure_host
 from vramcast.workload.knobs import split_assignments
 
-MOST_SECONDS = 75
-BEGUN = "begun"  # a file with the names of what was begun
+MOST_SECONDS, MOST_COMPILING_SECONDS = 75, 110
+COMPILING_AT_ONCE = 7
+BADLY = 0.06  # an error from which on a step is profiled
+PROFILE_SECONDS = 9  # for each of those that are left, beside what it takes to measure it
+HOST = "host"  # the file of the speed of the machine's host, before and after
 LIBRARIES = (
     *("torchvision", "transformers.modeling_utils", "timm", "diffusers.models.modeling_utils"),
-    "peft",
+    *("peft", "torch._dynamo", "torch._inductor.compile_fx"),
 )
+forked = multiprocessing.get_context("fork")
 
 
 def name_of(line: str) -> str:
@@ -44,69 +49,84 @@ def name_of(line: str) -> str:
     return "_".join((own, *(knob.replace("=", "") for knob in knobs)))
 
 
-def record(line: str, out: Path) -> None:
+def record(line: str, out: Path, predicted: float | None, has_time: bool) -> None:
     kind, reference, *knobs = line.split()
     given = split_assignments(knobs)
-    found = {"kernels": kernels_of, "step": profiled}[kind](reference, None, given)
+
+    def is_profiled(seconds: float) -> bool:
+        return has_time or predicted is None or abs(predicted / seconds - 1) > BADLY
+
+    if kind == "kernels":
+        found = kernels_of(reference, None, given)
+    else:
+        found = measured(reference, given, is_profiled)
+    _write(out, found)
+
+
+def record_host(out: Path) -> None:
+    _write(out, {"host_step_seconds": measure_host(None, lambda _: None)["step_seconds"]})
+
+
+def _write(out: Path, found: dict[str, Any]) -> None:
     out.write_text(json.dumps(found) + "\n")
 
 
-def as_before() -> None:
-    """Gives back memory, and sets the switches that steps set."""
-    gc.collect()
-    torch.backends.cudnn.benchmark = False
-    torch.set_float32_matmul_precision("highest")
-    torch.set_default_dtype(torch.float32)
-    if "torch._dynamo" in sys.modules:
-        torch._dynamo.reset()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()  # raises where a kernel has failed, after which all would
-        torch.cuda.empty_cache()
+def begun(call: Callable[..., None], *given: Any) -> Any:
+    process = forked.Process(target=call, args=given)
+    process.start()
+    return process
 
 
-def work(out: Path, until: float, lines: list[str]) -> None:
+def ended(process: Any, seconds: float) -> str:
+    """How it ended, when those seconds are over at the latest."""
+    process.join(max(0.0, seconds))
+    if process.is_alive():
+        process.kill()
+        process.join()
+        return " took too long"
+    return f" exit code {process.exitcode}" if process.exitcode else ""
+
+
+def compile_all(lines: list[str]) -> None:
+    """Fills Inductor's cache."""
+    waiting, running = list(lines), []
+    while waiting or running:
+        while waiting and len(running) < COMPILING_AT_ONCE:
+            line = waiting.pop(0)
+            _, reference, *knobs = line.split()
+            process = begun(compiled, reference, split_assignments(knobs))
+            running.append((line, process, time.time() + MOST_COMPILING_SECONDS))
+        for one in list(running):
+            line, process, until = one
+            if not process.is_alive() or time.time() > until:
+                print(f"{name_of(line)} compiled:{ended(process, 0)}", flush=True)
+                running.remove(one)
+        time.sleep(0.1)
+
+
+def main() -> None:
+    out, until, path = Path(sys.argv[1]), time.time() + float(sys.argv[2]), Path(sys.argv[3])
+    lines = list(filter(None, path.read_text().splitlines()))
+    rows = [json.loads(row) for name in sys.argv[4:] for row in Path(name).read_text().splitlines()]
+    predicted = {row["step"]: row["predicted"]["seconds"] for row in rows}
     for library in LIBRARIES:
         with suppress(Exception):
             import_module(library)
-    print(f"imported {until - time.time():.0f} s before the end", flush=True)
-    for line in lines:
+    started = "CUDA has begun, so nothing can be forked" if torch.cuda.is_initialized() else ""
+    print(f"imported {until - time.time():.0f} s before the end {started}", flush=True)
+    ended(begun(record_host, out / f"{HOST}_before.json"), MOST_SECONDS)
+    compile_all([line for line in lines if line.startswith("compiled")])
+    for number, line in enumerate(lines):
         name, left = name_of(line), until - time.time()
         if left < 0:
             print(f"{name}: no time", flush=True)
             continue
-        with open(out / BEGUN, "a") as file:
-            print(name, file=file)
-        signal.alarm(MOST_SECONDS)
-        failed = ""
-        try:
-            record(line, out / f"{name}.jsonl")
-        except Exception as error:  # the next are worth measuring
-            failed = f" failed: {error!r}"[:300]
-        signal.alarm(0)
+        has_time = left > PROFILE_SECONDS * (len(lines) - number)
+        process = begun(record, line, out / f"{name}.jsonl", predicted.get(name), has_time)
+        how = ended(process, MOST_SECONDS)
         took = left - (until - time.time())
-        print(f"{name}:{failed} {took:.1f} s, {left:.0f} s before the end", flush=True)
-        as_before()
-
-
-def main() -> None:
-    out, seconds, path = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    lines = list(filter(None, path.read_text().splitlines()))
-    until = float(os.environ.get("UNTIL") or time.time() + seconds)
-    if "UNTIL" in os.environ:
-        work(out, until, lines)
-        return
-    (out / BEGUN).write_text("")
-    while lines and time.time() < until:
-        rest = out / "rest"
-        rest.write_text("\n".join(lines))
-        called = [sys.executable, __file__, str(out), str(seconds), str(rest)]
-        status = subprocess.run(called, env={**os.environ, "UNTIL": str(until)}).returncode
-        begun = (out / BEGUN).read_text().split()
-        left = [line for line in lines if name_of(line) not in begun]
-        print(f"status {status}, {len(left)} left", flush=True)
-        if len(left) == len(lines):
-            return
-        lines = left
+        print(f"{name}:{how} {took:.1f} s, {left:.0f} s before the end", flush=True)
+    ended(begun(record_host, out / f"{HOST}_after.json"), MOST_SECONDS)
 
 
 if __name__ == "__main__":

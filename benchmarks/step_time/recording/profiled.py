@@ -1,4 +1,4 @@
-"""Profiles the steps of a workload on a GPU. Used by record.py.
+"""Profiles the steps of a workload on a GPU. Used by record.py and one_by_one.py.
 
 What it returns of a step has every operator that launched a kernel, in order, with what it was
 called with and the seconds of its kernels, and what the host did meanwhile: seconds of its threads,
@@ -14,6 +14,7 @@ import inspect
 import os
 import re
 import signal
+import statistics
 import sys
 import textwrap
 import threading
@@ -39,7 +40,7 @@ from vramcast.workload.loading import check_step, load_function
 from vramcast.workload.reference import parse_reference
 
 WARM_UP, MEASURED, ALONE, PROFILED = 4, 12, 6, 3
-MOST_SECONDS = 50
+MOST_SECONDS, SLOW_SECONDS = 50, 15
 STEP = "recorded step"
 OPERATOR = "::"  # is in names of operators
 SIDE_BY_SIDE = "side by side"  # the name of what kernels of one call save that run so
@@ -97,13 +98,51 @@ def profiled(
         _synchronize()
         answer = {"row": name, "knobs": given or {}}
         answer["prepared_seconds"] = time.perf_counter() - started
-        is_slow = answer["prepared_seconds"] > 15
+        is_slow = answer["prepared_seconds"] > SLOW_SECONDS
         for part in (_timed, _alone_steps, _python_calls, _profile):
             try:
                 answer |= part(step, is_slow)
             except Exception as error:  # the other parts are worth keeping
                 answer[f"{part.__name__} failed"] = repr(error)
         return answer
+
+
+def compiled(name: str, given: dict[str, Any]) -> None:
+    """Runs a step as often as it takes until all that it compiles is in the cache."""
+    function, knobs = function_of(name, given)
+    torch.manual_seed(0)
+    step = check_step(function(**knobs))
+    step()
+    step()
+    _synchronize()
+
+
+def measured(
+    name: str, given: dict[str, Any], is_profiled: Callable[[float], bool]
+) -> dict[str, Any]:
+    """Times and peaks, of a process that has run nothing before. `is_profiled` is asked with the
+    median seconds of a step whether its kernels are worth the time too."""
+    function, knobs = function_of(name, given)
+    torch.manual_seed(0)
+    step = check_step(function(**knobs))
+    started = time.perf_counter()
+    for _ in range(WARM_UP):
+        step()
+    _synchronize()
+    answer: dict[str, Any] = {"row": name, "knobs": given}
+    if torch.cuda.is_available():
+        answer["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+        answer["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+    is_slow = time.perf_counter() - started > SLOW_SECONDS
+    answer |= _timed(step, is_slow)
+    seconds = statistics.median(answer["seconds"] or [answer["wall_seconds"]])
+    parts = (_alone_steps, _python_calls, _profile) if is_profiled(seconds) else ()
+    for part in parts:
+        try:
+            answer |= part(step, is_slow)
+        except Exception as error:  # the other parts are worth keeping
+            answer[f"{part.__name__} failed"] = repr(error)
+    return answer
 
 
 def _import_what(function: Callable[..., Any]) -> None:

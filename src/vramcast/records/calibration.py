@@ -61,10 +61,11 @@ class Rates(Record, kind="table of rates"):
     products: dict[str, list[Number]]
     # attention, convolutions and recurrent layers, by operator and precision
     compute: dict[str, list[Number]]
-    # For one step of one matrix, with 16 or 32 bits, a width of 256 and a batch of 32: the seconds,
-    # the powers of width and batch with which they grow, and how the first power grows with the
-    # width.
-    recurrent_step_seconds: dict[str, list[Number]]
+    # With 16 or 32 bits: the seconds of one step of one matrix with a width of 256 and a batch of
+    # 32, the powers of width and batch with which they grow, how the first power grows with the
+    # width, the logarithm of how much longer odd widths take, the power of layers, and the parts of
+    # the peak and of the bandwidth that are reached.
+    recurrent: dict[str, list[Number]]
     # "to pinned", "from pageable": seconds of a copy over PCIe, and bytes a second
     copies: dict[str, list[Number]]
     power: Power | None = None

@@ -4,7 +4,7 @@ Products go by their tiles, attention and convolutions by their work, all others
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from vramcast.forecast.timing.additions import SUM, additions_seconds, is_sum, sum_seconds
@@ -17,8 +17,11 @@ from vramcast.forecast.timing.convolutions import (
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.likeness import factor, name_of
+from vramcast.forecast.timing.norms import by_channel_seconds, is_by_channel, key_of
 from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.rates import peak_flops
+from vramcast.forecast.timing.recurrent import RECURRENT, recurrent_seconds
+from vramcast.forecast.timing.recurrent import key_of as key_of_layers
 from vramcast.forecast.timing.reductions import (
     REDUCTIONS,
     inner_seconds,
@@ -47,7 +50,6 @@ _PRODUCTS = (
 )
 PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
-RECURRENT = ("aten::_cudnn_rnn", "aten::_cudnn_rnn_backward")
 # How much longer reads take that miss the cache, and the multiple of its size from which all miss.
 MISSED, CACHED = 1.15, 1.5
 # The fraction of the bandwidth that is reached, and how much more where small tensors are in the
@@ -97,7 +99,7 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         seconds, bytes_per_second = rates.copies[f"{way} {_memory_kind(work)}"]
         return KernelTime(seconds + work.num_bytes / bytes_per_second, 0.0)
     if work.operator in RECURRENT:
-        return KernelTime(recurrent_seconds(work, rates.recurrent_step_seconds), 0.0)
+        return KernelTime(recurrent_seconds(work, gpu, rates.recurrent[key_of_layers(work)]), 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         in_tiles = product_time(work, gpu, rates.products[product_kind(work)])
         if not is_of_vector(work):
@@ -122,14 +124,6 @@ def crosses(work: OperatorWork) -> bool:
 
 def _memory_kind(work: OperatorWork) -> str:
     return "pinned" if work.sizes[1] else "pageable"
-
-
-def recurrent_seconds(work: OperatorWork, known: Mapping[str, Sequence[float]]) -> float:
-    seconds, of_width, of_batch, bend = known[f"{work.operator} {8 * work.item_bytes}"]
-    steps, batch, matrices, width = work.sizes
-    wide = math.log(width / 256)
-    each = (of_width + bend * wide) * wide + of_batch * math.log((batch or 16) / 32)
-    return seconds * steps * matrices * math.exp(each)
 
 
 def is_of_vector(work: OperatorWork) -> bool:
@@ -302,6 +296,8 @@ def _memory_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(columns_seconds(work, gpu, rates.kernels[work.operator]), 0.0)
     if (pieces := name_of_pieces(work)) in rates.kernels:
         return KernelTime(seconds_in_pieces(work, gpu, rates.kernels[pieces]), 0.0)
+    if is_by_channel(work) and key_of(work) in rates.kernels:
+        return KernelTime(seconds_by_channel(work, gpu, rates.kernels[key_of(work)]), 0.0)
     known = _own_rate(work, rates)
     slower = 1.0 if known or work.is_known else CUSTOM_SLOWER
     known = known or rates.kernels[ACCESS_NAMES[work.access]]
@@ -316,17 +312,28 @@ def seconds_in_pieces(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> f
     return fixed + math.hypot(memory, pieces_seconds(work, gpu, each))
 
 
+def seconds_by_channel(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
+    fixed, of_bandwidth, *each = known
+    memory, slower = _moving(work.num_bytes, gpu, of_bandwidth)
+    return fixed + by_channel_seconds(work, memory, slower * _reads(work, gpu, work.sizes[3]), each)
+
+
 def memory_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
     """The seconds by the bytes moved. Where there are many units, each has a cost."""
     if is_reduction_across(work) and len(known) == REDUCTION_RATES:
         return reduction_seconds(work, gpu, known)
     fixed, of_bandwidth, *of_units = known
-    moved = work.num_bytes * OF_BYTES.get(work.operator, 1.0)
-    too_large = min(1.0, moved / (CACHED * gpu.l2_cache_bytes))
-    reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))
-    seconds = moved / (gpu.bandwidth_bytes_per_second * reached)
+    seconds, slower = _moving(work.num_bytes * OF_BYTES.get(work.operator, 1.0), gpu, of_bandwidth)
     units = _units(work, gpu)
     if of_units and units:  # reads that wait for each other
-        chain = _reads(work, gpu, units) * of_units[1] * (1 + MISSED * too_large)
+        chain = _reads(work, gpu, units) * of_units[1] * slower
         seconds = max(seconds, units * of_units[0], chain)
     return fixed + seconds
+
+
+def _moving(num_bytes: float, gpu: Gpu, of_bandwidth: float) -> tuple[float, float]:
+    """The seconds of bytes, which small tensors may find in the cache, and how many times as long a
+    single read takes as one from there."""
+    too_large = min(1.0, num_bytes / (CACHED * gpu.l2_cache_bytes))
+    reached = min(of_bandwidth, OF_MEMORY * (1 + IN_CACHE * (1 - too_large) ** 3))
+    return num_bytes / (gpu.bandwidth_bytes_per_second * reached), 1 + MISSED * too_large

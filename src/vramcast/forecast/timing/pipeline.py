@@ -18,7 +18,6 @@ from vramcast.forecast.timing.communication import (
     is_collective,
 )
 from vramcast.forecast.timing.kernels import (
-    RECURRENT,
     KernelTime,
     crosses,
     kernel_class,
@@ -26,6 +25,7 @@ from vramcast.forecast.timing.kernels import (
 )
 from vramcast.forecast.timing.power import clock_of
 from vramcast.forecast.timing.rates import peak_flops, rates_here
+from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.forecast.timing.streams import (
     QUEUE_LENGTH,
     REPETITIONS,
