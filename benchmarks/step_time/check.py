@@ -104,12 +104,9 @@ rule that is not known (`mb-lstm-fp32` is +14.7 % now, +10.9 before).
 
 Tried and not used: copies by likeness (better by a fifth where left out, but 87 ms of errors
 instead of 74 in five sets of steps), likeness of all operators with four sets of steps too (363 ms
-of errors instead of 361 in the fifth), likeness with `mixed_third_kernels` and `rarely_kernels` too (kernels of 40 busy
-steps off by 4.5 % in the median instead of 4.4), rates of the host from `steps` as simulated on
-2026-11-17 (13.5 % instead of 13.2 where the host may be slower). With `mixed_third`, `mixed_fifth`
-and `sixth_kernels` too, the operators of the seventh set that are no convolutions were off by 1.9 %
-of a step in the median instead of 1.8. Single products by likeness made busy steps above worse
-(3.3 % instead of 2.7), joined tensors by their shortest run those of the seventh set.
+of errors instead of 361 in the fifth), rates of the host from `steps` as simulated on 2026-11-17
+(13.5 % instead of 13.2 where the host may be slower). Single products by likeness made busy steps
+above worse (3.3 % instead of 2.7), joined tensors by their shortest run those of the seventh set.
 
 `off_kernels` has 26 parts of families/off.py and of older families. Of what was left out, by time:
 additions along a dimension went from 60 to 17 %, chosen rows from 30 to 9, Fourier transforms
