@@ -38,7 +38,6 @@ LIBRARIES = (
     *("torchvision", "transformers.modeling_utils", "timm", "diffusers.models.modeling_utils"),
     *("peft", "torch._dynamo", "torch._inductor.compile_fx"),
 )
-forked = multiprocessing.get_context("fork")
 
 
 def name_of(line: str) -> str:
@@ -72,7 +71,9 @@ def _write(out: Path, found: dict[str, Any]) -> None:
 
 
 def begun(call: Callable[..., None], *given: Any) -> Any:
-    process = forked.Process(target=call, args=given)
+    # what has begun with CUDA cannot be forked: then each imports its libraries anew
+    kind = "spawn" if torch.cuda.is_initialized() else "fork"
+    process = multiprocessing.get_context(kind).Process(target=call, args=given)
     process.start()
     return process
 
@@ -112,8 +113,8 @@ def main() -> None:
     for library in LIBRARIES:
         with suppress(Exception):
             import_module(library)
-    started = "CUDA has begun, so nothing can be forked" if torch.cuda.is_initialized() else ""
-    print(f"imported {until - time.time():.0f} s before the end {started}", flush=True)
+    has_begun = "; CUDA has begun" if torch.cuda.is_initialized() else ""
+    print(f"imported {until - time.time():.0f} s before the end{has_begun}", flush=True)
     ended(begun(record_host, out / f"{HOST}_before.json"), MOST_SECONDS)
     compile_all([line for line in lines if line.startswith("compiled")])
     for number, line in enumerate(lines):
