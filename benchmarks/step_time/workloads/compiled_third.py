@@ -369,20 +369,20 @@ def dilated_sound(batch: int, length: int, *, width: int = 128) -> Step:
 
 STEPS: dict[str, Callable[[], Step]] = {
     "helium_dynamic": lambda: of_transformers(
-        "HeliumForCausalLM", sizes_of(1536, 4096, 3, 12, 4, 48_000), 8, 1024, dynamic=True
+        "HeliumForCausalLM", sizes_of(1536, 4096, 3, 12, 4, 48_000), 16, 1024, dynamic=True
     ),
     "seed_blocks_again": lambda: of_transformers(
         "SeedOssForCausalLM", sizes_of(2048, 5632, 6, 16, 4, 64_000), 6, 1024, blocks=True
     ),
-    "every_expert": lambda: every_expert(12, 1024),
+    "every_expert": lambda: every_expert(24, 1024),
     "updated_in_tf32": lambda: updated_in_tf32(24, 512),
     "columns_in_graphs": lambda: columns_in_graphs(65_536, 200),
     "capped_scores": lambda: capped_scores(6, 4096),
-    "near_in_pictures": lambda: near_in_pictures(32, 48),
+    "near_in_pictures": lambda: near_in_pictures(64, 48),
     "gated_chunks": lambda: gated_chunks(16, 1024),
     "words_in_chunks": lambda: words_in_chunks(8, 1024),
     "sizes_of_scores": lambda: sizes_of_scores(8, 1024),
-    "efficientnet_last": lambda: vision("efficientnet_b0", 256, last=True),
+    "vgg_last": lambda: vision("vgg11_bn", 256, last=True),
     "regnet_tf32": lambda: vision("regnet_x_1_6gf", 128),
     "volumes": lambda: volumes(2, 96),
     "tables_of_each_layer": lambda: tables_of_each_layer(32, 512, 128),
