@@ -343,7 +343,8 @@ def turned_pieces(batch: int, *, width: int = 768, layers: int = 4) -> Step:
     compiled = torch.compile(model, fullgraph=True)
     x, labels = torch.randn(batch, 3, 224, 224, device="cuda"), tokens(1000, 1, batch)[0]
     loss = lambda: F.cross_entropy(compiled(x).float(), labels)  # noqa: E731
-    return training_step(loss, model.parameters(), autocast="fp16", scale_loss=True)
+    how = {"autocast": "fp16", "scale_loss": True, "optimizer": "adamw-fused"}
+    return training_step(loss, model.parameters(), **how)
 
 
 def dilated_sound(batch: int, length: int, *, width: int = 128) -> Step:
@@ -387,11 +388,11 @@ STEPS: dict[str, Callable[[], Step]] = {
     "volumes": lambda: volumes(4, 96),
     "tables_of_each_layer": lambda: tables_of_each_layer(96, 512, 128),
     "heard": lambda: heard(16, 200),
-    "pictures_and_words": lambda: pictures_and_words(256),
-    "learnt_from_larger": lambda: learnt_from_larger(16, 1024),
-    "messages": lambda: messages(100_000, 1_000_000),
+    "pictures_and_words": lambda: pictures_and_words(384),
+    "learnt_from_larger": lambda: learnt_from_larger(24, 1024),
+    "messages": lambda: messages(150_000, 1_500_000),
     "turned_pieces": lambda: turned_pieces(320),
-    "dilated_sound": lambda: dilated_sound(24, 16_000),
+    "dilated_sound": lambda: dilated_sound(40, 16_000),
 }
 
 
