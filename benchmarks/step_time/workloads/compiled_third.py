@@ -343,7 +343,8 @@ def turned_pieces(batch: int, *, width: int = 768, layers: int = 4) -> Step:
     compiled = torch.compile(model, fullgraph=True)
     x, labels = torch.randn(batch, 3, 224, 224, device="cuda"), tokens(1000, 1, batch)[0]
     loss = lambda: F.cross_entropy(compiled(x).float(), labels)  # noqa: E731
-    return training_step(loss, model.parameters(), autocast="fp16", scale_loss=True)
+    how = {"autocast": "fp16", "scale_loss": True, "optimizer": "adamw-fused"}
+    return training_step(loss, model.parameters(), **how)
 
 
 def dilated_sound(batch: int, length: int, *, width: int = 128) -> Step:
@@ -369,29 +370,29 @@ def dilated_sound(batch: int, length: int, *, width: int = 128) -> Step:
 
 STEPS: dict[str, Callable[[], Step]] = {
     "helium_dynamic": lambda: of_transformers(
-        "HeliumForCausalLM", sizes_of(1536, 4096, 3, 12, 4, 48_000), 8, 1024, dynamic=True
+        "HeliumForCausalLM", sizes_of(1536, 4096, 3, 12, 4, 48_000), 16, 1024, dynamic=True
     ),
     "seed_blocks_again": lambda: of_transformers(
         "SeedOssForCausalLM", sizes_of(2048, 5632, 6, 16, 4, 64_000), 6, 1024, blocks=True
     ),
-    "every_expert": lambda: every_expert(12, 1024),
+    "every_expert": lambda: every_expert(24, 1024),
     "updated_in_tf32": lambda: updated_in_tf32(24, 512),
     "columns_in_graphs": lambda: columns_in_graphs(65_536, 200),
     "capped_scores": lambda: capped_scores(6, 4096),
-    "near_in_pictures": lambda: near_in_pictures(32, 48),
-    "gated_chunks": lambda: gated_chunks(16, 1024),
+    "near_in_pictures": lambda: near_in_pictures(64, 48),
+    "gated_chunks": lambda: gated_chunks(48, 1024),
     "words_in_chunks": lambda: words_in_chunks(8, 1024),
     "sizes_of_scores": lambda: sizes_of_scores(8, 1024),
-    "efficientnet_last": lambda: vision("efficientnet_b0", 256, last=True),
+    "vgg_last": lambda: vision("vgg11_bn", 256, last=True),
     "regnet_tf32": lambda: vision("regnet_x_1_6gf", 128),
-    "volumes": lambda: volumes(2, 96),
-    "tables_of_each_layer": lambda: tables_of_each_layer(32, 512, 128),
+    "volumes": lambda: volumes(4, 96),
+    "tables_of_each_layer": lambda: tables_of_each_layer(96, 512, 128),
     "heard": lambda: heard(16, 200),
-    "pictures_and_words": lambda: pictures_and_words(256),
-    "learnt_from_larger": lambda: learnt_from_larger(12, 1024),
-    "messages": lambda: messages(100_000, 1_000_000),
-    "turned_pieces": lambda: turned_pieces(160),
-    "dilated_sound": lambda: dilated_sound(24, 16_000),
+    "pictures_and_words": lambda: pictures_and_words(384),
+    "learnt_from_larger": lambda: learnt_from_larger(24, 1024),
+    "messages": lambda: messages(150_000, 1_500_000),
+    "turned_pieces": lambda: turned_pieces(320),
+    "dilated_sound": lambda: dilated_sound(40, 16_000),
 }
 
 
