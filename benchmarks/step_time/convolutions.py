@@ -52,8 +52,9 @@ FILES = (SHAPES, RECORDED / "volumes.jsonl.gz", RECORDED / "layers.jsonl.gz")
 H200 = find_gpu("h200")
 STEPS = tuple(
     f"{name}_kernels.jsonl.gz"
-    for name in ("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth")
+    for name in ("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth", "compiled_third")
 )
+WITH_SPANS = STEPS[-2:]  # in which kernels that ran side by side are told
 FARTHEST = 2.0
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise", "volumes")
@@ -143,7 +144,9 @@ def of_steps() -> list[Timed]:
     rates, found = shipped().convolutions, []
     for name, (work, seconds, _) in ((n, k) for n in STEPS for k in read_kernels(n)):
         sizes = Convolution.unpacked(work.sizes)
-        if not is_convolution(work) or may_be_beside(sizes, work) or sizes.is_transposed:
+        if not is_convolution(work) or sizes.is_transposed:
+            continue
+        if may_be_beside(sizes, work) and name not in WITH_SPANS:
             continue
         parts = parts_of(sizes, work)
         told = [convolution_seconds(part, H200, rates) for part in parts]

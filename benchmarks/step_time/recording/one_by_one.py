@@ -34,10 +34,7 @@ COMPILING_AT_ONCE = 6
 BADLY = 0.06  # an error from which on a step is profiled
 PROFILE_SECONDS = 9  # for each of those that are left, beside what it takes to measure it
 HOST = "host"  # the file of the speed of the machine's host, before and after
-LIBRARIES = (
-    *("torchvision", "transformers.modeling_utils", "timm", "diffusers.models.modeling_utils"),
-    *("peft", "torch._dynamo", "torch._inductor.compile_fx"),
-)
+LIBRARIES = ("torchvision", "transformers.modeling_utils")
 
 
 def name_of(line: str) -> str:
