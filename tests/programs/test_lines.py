@@ -332,3 +332,37 @@ def test_plan_needs_the_length_of_a_line_only_where_the_line_has_one(folder: Pat
     assert found.gpus[0].stages[0].batch_size
     with pytest.raises(WorkloadError, match=r"\{seq_len\}, and no value for it was given"):
         vramcast.plan([*line, "{seq_len}"], gpu="h200", memory="128MiB")
+
+
+TRAINING = """
+import torch
+from torch import nn
+
+def build(batch_size: int = 8):
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.ReLU()) for _ in range(50)]
+    model = nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step():
+        loss = model(torch.randn(batch_size, 64, device="cuda")).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss
+
+    return step
+
+if __name__ == "__main__":
+    step = build()
+    for _ in range(9):
+        step()
+"""
+
+
+def test_the_host_takes_as_long_for_a_line_as_for_its_function(folder: Path) -> None:
+    (folder / "training.py").write_text(TRAINING)
+    line, _ = predict("training.py")
+    function = vramcast.predict("training.py:build", gpu="h200")
+    assert line.step is not None and function.step is not None
+    # the function's own call is one of hundreds
+    assert line.step.host_seconds == pytest.approx(function.step.host_seconds, rel=0.01)

@@ -298,7 +298,7 @@ def _modules(watcher: Watcher) -> Wrap:
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         def __call__(self: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
-            if torch.compiler.is_dynamo_compiling():
+            if _is_traced():
                 return call(self, *arguments, **options)
             is_outermost = inside.depth == 0 and threading.get_ident() == main
             if is_outermost:
@@ -322,6 +322,11 @@ def _modules(watcher: Watcher) -> Wrap:
         return __call__
 
     return wrap
+
+
+def _is_traced() -> bool:
+    """Here, so that it does not count as a call of the program (simulate/python_calls.py)."""
+    return torch.compiler.is_dynamo_compiling()
 
 
 def _forward_around(frame: FrameType | None) -> torch.nn.Module | None:

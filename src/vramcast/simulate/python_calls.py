@@ -19,14 +19,13 @@ _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OF_META_KERNELS = ("_meta_registrations", "_prims", "_refs", "_decomp", "_subclasses")
 _HIDDEN = _PACKAGE, *(_TORCH + name for name in (*_OF_META_KERNELS, "_library/fake", "library.py"))
 # Functions of ours that call the program's functions.
-_PASSED_THROUGH = {
-    *(("locations.py", "__call__"), ("backward_threads.py", "run_to_the_end")),
-    *(("session.py", "_user_code"), ("accumulating.py", "passes"), ("accumulating.py", "gated")),
-    *(("torch_dynamo.py", "call"), ("distributed_data_parallel.py", "run")),
-    *(("library.py", "func_no_dynamo"), ("torch_compile.py", "compile")),
-    ("torch_compile.py", "_compiled"),
-    *(("forced_changes.py", "forward"), ("forced_changes.py", "backward")),
-}
+_PASSED_THROUGH = (
+    *("locations.py:__call__", "backward_threads.py:run_to_the_end", "session.py:_user_code"),
+    *("watching.py:__call__", "watching.py:run", "loaders.py:__next__"),
+    *("accumulating.py:passes", "accumulating.py:gated", "torch_dynamo.py:call"),
+    *("distributed_data_parallel.py:run", "library.py:func_no_dynamo", "torch_compile.py:compile"),
+    *("torch_compile.py:_compiled", "forced_changes.py:forward", "forced_changes.py:backward"),
+)
 _COUNTED, _PASSED, _SKIPPED = range(3)
 
 
@@ -87,5 +86,5 @@ class PythonCalls:
 def _kind_of(code: CodeType) -> int:
     if not code.co_filename.startswith(_HIDDEN):
         return _COUNTED
-    name = os.path.basename(code.co_filename), code.co_name
+    name = f"{os.path.basename(code.co_filename)}:{code.co_name}"
     return _PASSED if name in _PASSED_THROUGH else _SKIPPED

@@ -220,7 +220,7 @@ class SamePasses:
         known.num_in_vain += not is_early
         # in a loop that makes a sample, the graph of the last pass is still there
         kept_by = known.earlier if last and last.has_graph else last
-        was_given_back = not kept_by or kept_by.kept <= self._freed_since(kept_by)
+        was_given_back = not kept_by or self._has_freed_kept(kept_by)
         result, observed = self._observed(parts, known, go, leaves)
         own.add(numbers, observed)
         known.compare(None if is_early else observed, was_given_back)
@@ -310,9 +310,9 @@ class SamePasses:
             *first,
         )
 
-    def _freed_since(self, last: _Pass) -> set[int]:
-        events = self._device.events(last.first_event + last.num_events)
-        return {-event - last.first_allocation for event in events}
+    def _has_freed_kept(self, last: _Pass) -> bool:
+        events = last.kept and self._device.events(last.first_event + last.num_events)
+        return last.kept <= {-event - last.first_allocation for event in events}
 
     def _repeat(self, known: _Known, last: _Pass, given: Sequence[Any], go: Any) -> Any:
         """Repeats the events of a pass. Its results are allocated at the same place in them, so

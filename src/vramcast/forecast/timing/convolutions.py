@@ -52,7 +52,8 @@ def by_likeness(name: str, place: NDArray[Any]) -> float:
     """What the sum leaves, of the most similar recorded ones: a Gaussian process."""
     places, squares, left, scales = recorded(name)
     place = place * scales
-    nearest = np.argpartition(squares - 2 * places @ place, NEAREST)[:NEAREST]
+    # einsum, because BLAS would share these few numbers among threads that wait for each other
+    nearest = np.argpartition(squares - 2 * np.einsum("ij,j->i", places, place), NEAREST)[:NEAREST]
     near = places[nearest]
     matrix = likeness(near, near, LIKE) + NOISE * np.eye(NEAREST)
     weights = np.linalg.solve(matrix, left[nearest])

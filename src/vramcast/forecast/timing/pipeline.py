@@ -65,8 +65,9 @@ def forecast_step(
     """The forecast of one step. `fabric` says what connects several GPUs."""
     rates = rates or rates_here()
     works = Works.of(done)
-    kernel_seconds = works.each(lambda work: kernel_time(work, gpu, rates).seconds)
-    by_compute = works.each(lambda work: _seconds_of_arithmetic(kernel_time(work, gpu, rates)))
+    times = {work: kernel_time(work, gpu, rates) for work in works.distinct}
+    kernel_seconds = works.each(lambda work: times[work].seconds)
+    by_compute = works.each(lambda work: _seconds_of_arithmetic(times[work]))
     between = works.each(
         lambda work: collective_seconds(work, fabric) if fabric and is_collective(work) else 0.0
     )
