@@ -285,7 +285,7 @@ def counts(watcher: Watcher) -> dict[PhaseName, int]:
 def advice_for(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return missing_module_advice(error.name)
-    if isinstance(error, EOFError):
+    if isinstance(error, EOFError) and "reading a line" in str(error):
         return "It asks for input: give it by a pipe, or with an option of the program."
     if address := _wanted_address(error):
         return (
