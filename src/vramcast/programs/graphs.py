@@ -52,5 +52,5 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
 
 
 def _is_on_another_stream() -> bool:
-    here = torch.cuda
-    return here.is_initialized() and here.current_stream() != here.default_stream()
+    cuda: Any = torch.cuda
+    return bool(cuda.is_initialized() and cuda.current_stream() != cuda.default_stream())

@@ -57,7 +57,7 @@ def _state_of(optimizer: Any, rank: int) -> dict[str, Any]:
     return {"state": state, "param_groups": groups}
 
 
-def _like(kept: Any, own: torch.Tensor, parameter: torch.Tensor) -> Any:
+def _like(kept: Any, own: Any, parameter: torch.Tensor) -> Any:
     if isinstance(kept, torch.Tensor) and kept.shape == own.shape:
         return torch.empty_like(parameter, dtype=kept.dtype)
     return kept
