@@ -202,6 +202,27 @@ def test_what_was_not_seen_is_said_and_what_was_seen_is_shown() -> None:
     assert any(note.startswith("saving was not seen") for note in notes)
 
 
+def test_a_program_may_ask_how_wide_the_terminal_is_in_which_nothing_is_typed(
+    folder: Path,
+) -> None:
+    (folder / "train.py").write_text(
+        "import os, sys\n"
+        "print('terminal', os.popen('stty size').read().split(), os.get_terminal_size().columns)\n"
+        "print('typed', repr(sys.stdin.read()))\n" + EPOCHS.read_text()
+    )
+    _, printed = predict("train.py")
+    assert "terminal ['24', '80'] 80" in printed and "typed ''" in printed
+
+
+def test_a_file_that_ends_too_early_is_not_what_would_be_typed(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import io, pickle, torch\ntorch.ones(2).cuda()\npickle.load(io.BytesIO())"
+    )
+    with pytest.raises(WorkloadError, match="EOFError: Ran out of input") as error:
+        predict("train.py")
+    assert "asks for input" not in error.value.advice
+
+
 @pytest.mark.parametrize(
     ("kind", "message", "advice"),
     [

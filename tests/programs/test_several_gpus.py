@@ -50,6 +50,11 @@ def test_a_rank_trains_in_whatever_way_the_model_is_spread(kind: str) -> None:
     assert found.step.communication.seconds > 0
 
 
+def test_the_state_of_a_sharded_optimizer_is_gathered_for_saving() -> None:
+    first, last = predict("zero-saved", processes=3).ranks
+    assert (first.rank, last.rank) == (0, 2) or first.alike == [2]
+
+
 def test_a_step_sends_every_gradient_once_around_the_ring() -> None:
     """An all-reduce sends it once to be summed, and once to be known."""
     found = predict("ddp", ranks=[0], link="pcie-4", network="100Gb/s")

@@ -444,5 +444,24 @@ def large_tensors_need_no_kernel_of_the_host_for_their_shapes() -> None:
     assert ones.grad is not None and ones.grad.shape == ones.shape
 
 
+def a_profiler_of_the_program_sees_the_host_and_asks_for_no_events_of_the_gpu() -> None:
+    """One warning of forty lines for every operator, before."""
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities) as one:
+        torch.ones(4, device="cuda").sum()
+    with torch.autograd.profiler.profile(use_device="cuda") as other:
+        torch.ones(4, device="cuda").sum()
+    for profiler in (one, other):
+        assert {"aten::ones", "aten::sum"} <= {event.key for event in profiler.key_averages()}
+    kinds = {one.profiler.profiler_kind, other.profiler_kind}  # type: ignore[union-attr]
+    assert kinds == {torch.autograd.ProfilerState.KINETO}
+
+
+def ranges_for_nvidias_profilers_can_be_switched_on_and_off() -> None:
+    with torch.cuda.profiler.profile(), torch.autograd.profiler.emit_nvtx(record_shapes=True):
+        torch.ones(4, device="cuda").sum()
+    torch.cuda.check_error(torch.cuda.cudart().cudaProfilerStop())
+
+
 if __name__ == "__main__":
     run_programs()

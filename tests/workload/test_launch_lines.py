@@ -257,6 +257,33 @@ def test_one_of_the_processes_that_a_cluster_starts_is_run(
         assert program.environment[size] == str(world[0])
 
 
+@pytest.mark.parametrize(
+    ("options", "world"),
+    [
+        ("", (1, 1)),
+        ("--num_gpus 8", (8, 8)),
+        ("--num_nodes=2 --num_gpus=4 --master_port 29501", (8, 4)),
+        ("--include localhost:1,3", (2, 2)),
+        ("-H hosts --include a:0,1@b:0,1 --no_ssh", (4, 2)),
+    ],
+)
+def test_deepspeed_tells_a_process_its_number_before_the_arguments(
+    train: str, options: str, world: tuple[int, int]
+) -> None:
+    program = read_line(["deepspeed", *options.split(), train, "7"])
+    assert program.argv == [train, "--local_rank=0", "7"]
+    assert (program.world_size, program.gpus_per_node) == world
+    assert program.environment["WORLD_SIZE"] == str(world[0])
+
+
+def test_deepspeed_may_be_told_not_to(train: str) -> None:
+    assert read_line(["deepspeed", "--no_local_rank", train, "7"]).argv == [train, "7"]
+    with pytest.raises(WorkloadError, match="deepspeed's --num_gpus is 'eight'"):
+        read_line(["deepspeed", "--num_gpus", "eight", train])
+    with pytest.raises(WorkloadError, match="deepspeed starts no program"):
+        read_line(["deepspeed", "--num_gpus"])
+
+
 def test_another_rank_has_its_number_in_the_variables_of_its_launcher() -> None:
     told = with_rank({"SLURM_PROCID": "0", "A": "1"}, rank_variables(3, 4, 4))
     assert (told["RANK"], told["SLURM_PROCID"], told["A"]) == ("3", "3", "1")

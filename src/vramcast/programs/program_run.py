@@ -110,6 +110,7 @@ class ProgramRun(ABC):
         raise WorkloadError(f"{what}{shown}".rstrip(), advice)
 
     def go(self) -> NoReturn:
+        from vramcast.programs.graphs import hearing_replays
         from vramcast.programs.launches import following_launches
         from vramcast.programs.loaders import end_workers, ending_early
         from vramcast.programs.running import use_stdin
@@ -128,6 +129,7 @@ class ProgramRun(ABC):
             self.watcher = Watcher(
                 memory, rule, self.begin, self._stop, self.end_step, evaluate=self.evaluate
             )
+            stack.enter_context(hearing_replays(self.watcher))
             stack.enter_context(watching(self.watcher))
             stack.enter_context(ending_early(self.watcher))
             stack.enter_context(stopping_trainers(self.watcher))
@@ -285,7 +287,7 @@ def counts(watcher: Watcher) -> dict[PhaseName, int]:
 def advice_for(error: BaseException) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name:
         return missing_module_advice(error.name)
-    if isinstance(error, EOFError):
+    if isinstance(error, EOFError) and "reading a line" in str(error):
         return "It asks for input: give it by a pipe, or with an option of the program."
     if address := _wanted_address(error):
         return (

@@ -6,6 +6,7 @@ import io
 import os
 import runpy
 import sys
+import termios
 from types import CodeType, ModuleType
 
 from vramcast.errors import WorkloadError
@@ -62,9 +63,25 @@ def _check_module(name: str) -> None:
 
 
 def use_stdin(path: str | None) -> None:
-    """Gives the program the command's own stdin, or nothing: a terminal is not read."""
+    """Gives the program the command's own stdin. A terminal is not read: the program gets another
+    one, which it may ask for its size, and which is at its end."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(path or os.devnull, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY) if path else _empty_terminal()
         os.dup2(descriptor, 0)
         os.close(descriptor)
         sys.stdin = open(0, closefd=False)  # noqa: SIM115
+
+
+def _empty_terminal() -> int:
+    try:
+        _, descriptor = os.openpty()  # the other end stays open as long as the process lives
+    except OSError:
+        return os.open(os.devnull, os.O_RDONLY)
+    modes = termios.tcgetattr(descriptor)
+    modes[3] &= ~termios.ICANON
+    modes[6][termios.VMIN] = modes[6][termios.VTIME] = 0  # nothing typed is the end
+    termios.tcsetattr(descriptor, termios.TCSANOW, modes)
+    termios.tcsetwinsize(descriptor, (24, 80))
+    ask = os.get_terminal_size
+    os.get_terminal_size = lambda *_: ask(0)  # what it prints goes to vramcast
+    return descriptor

@@ -89,6 +89,7 @@ class Watcher:
     ends_itself: bool = False
     # loaders that were begun after winding down, without batches: epochs in which nothing is done
     num_empty_loaders: int = 0
+    is_warming_up: bool = False  # for a CUDA graph, which is to capture the next steps
     has_started_others: bool = False  # processes, which are not watched
     num_empty_epochs: int = 0  # empty epochs of training
     data_iterators: weakref.WeakSet[Any] = field(default_factory=weakref.WeakSet)
@@ -118,7 +119,8 @@ class Watcher:
 
     def training_forward(self) -> None:
         self.num_training_forwards += 1
-        if self.is_enough:
+        is_captured = self.rule.steps is None and torch.cuda.is_current_stream_capturing()
+        if self.is_enough and not is_captured:
             self._read_ahead += 1
             may_go_on = self.is_winding_down or self.trains_from_loader
             if not may_go_on or self._read_ahead > MOST_READ_AHEAD:
@@ -221,7 +223,7 @@ class Watcher:
             return self.num_steps >= self.rule.steps
         if self.num_steps < FEWEST_STEPS:
             return False
-        waits = any(count < 2 for count in self._steps_of.values())
+        waits = self.is_warming_up or any(count < 2 for count in self._steps_of.values())
         if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
             return False
         return self._is_settled or self.num_steps >= MOST_STEPS

@@ -61,13 +61,13 @@ with torch.device("cuda"):
     model = Model()
 optimizer = None
 match kind:
-    case "ddp" | "zero" | "hook":
+    case "ddp" | "zero" | "zero-saved" | "hook":
         model = nn.parallel.DistributedDataParallel(model, device_ids=[local])
         if kind == "hook":
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
             model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-        if kind == "zero":
+        if kind.startswith("zero"):
             from torch.distributed.optim import ZeroRedundancyOptimizer
 
             optimizer = ZeroRedundancyOptimizer(model.parameters(), AdamW, lr=1e-3)
@@ -126,6 +126,10 @@ while True:
             loss.backward()
     optimizer.step()
     optimizer.zero_grad()
+    if kind == "zero-saved":
+        optimizer.consolidate_state_dict(to=0)
+        saved = len(optimizer.state_dict()["state"]) if dist.get_rank() == 0 else None
+        assert saved in (None, len([*model.parameters()]))
     sizes = [None] * dist.get_world_size()
     dist.all_gather_object(sizes, {"rank": dist.get_rank()})
     dist.barrier()

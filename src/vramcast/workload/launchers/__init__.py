@@ -23,6 +23,7 @@ LAUNCHERS = (
     "python",
     "torchrun",
     "accelerate",
+    "deepspeed",
     "cluster",
     "environments",
     "wrappers",
@@ -33,9 +34,10 @@ STARTS_PYTHON = r"python[\d.]*|torchrun|accelerate|deepspeed|.*\.py"
 REDIRECTION = re.compile(r"(?<!\S)(?:\d|&)?>{1,2}\s*(?:&\d|[^\s&|;]+)|(?<!\S)<\s*[^\s&|;]+")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
-    "Understood are: python FILE, python -m MODULE, FILE.py, torchrun, accelerate launch, uv run, "
-    "conda run, srun, mpirun, a shell's script that starts one program, commands of installed "
-    "packages (tune run, litgpt), each with NAME=VALUE, timeout, nice or nohup before it."
+    "Understood are: python FILE, python -m MODULE, FILE.py, torchrun, accelerate launch, "
+    "deepspeed, uv run, conda run, srun, mpirun, a shell's script that starts one program, "
+    "commands of installed packages (tune run, litgpt), each with NAME=VALUE, timeout, nice or "
+    "nohup before it."
 )
 
 

@@ -1,0 +1,51 @@
+"""Programs that capture their training step as a CUDA graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import vramcast
+
+pytestmark = pytest.mark.usefixtures("warm_simulations")
+MIB = 1 << 20
+# as in torch's documentation
+TRAIN = """
+import sys, torch
+model = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+x = torch.randn(4096, 1024, device="cuda")
+
+def step():
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+
+stream = torch.cuda.Stream()
+with torch.cuda.stream(stream):
+    for _ in range(int(sys.argv[1])):
+        step()
+optimizer.zero_grad()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    step()
+for _ in range(10**9):
+    x.copy_(torch.randn(4096, 1024))
+    graph.replay()
+"""
+
+
+@pytest.mark.parametrize("num_warm_up", [3, 11])
+def test_a_graph_is_captured_after_the_warm_up_and_its_replays_are_steps(
+    tmp_path: Path, num_warm_up: int
+) -> None:
+    """The pool of the graph keeps three activations and the gradients, beside what the warm-up
+    has left in the cache of its stream."""
+    (program := tmp_path / "train.py").write_text(TRAIN)
+    line = ["python", str(program), str(num_warm_up)]
+    found = vramcast.predict(line, gpu="h200")
+    assert found.phases[-1].num_steps > num_warm_up + 1
+    assert found.peak_phase.startswith(f"step {num_warm_up + 1}")
+    warmed_up = vramcast.predict(line, gpu="h200", steps=num_warm_up)
+    assert found.peak_reserved_bytes >= warmed_up.peak_reserved_bytes + 36 * MIB
