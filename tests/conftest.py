@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -36,6 +37,9 @@ LONGEST_FILES = (
     "simulate/test_programs.py",
 )
 
+# What is imported and collected stays: looking through it again and again takes longer than it.
+gc.disable()
+
 # Threads that wait for one another keep the cores busy: where other processes want them too, tests
 # that compute would take several times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -69,6 +73,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
     items[:] = [item for item in items if not item.get_closest_marker("long")]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -101,6 +101,8 @@ def tree_of(name: str) -> ast.Module:
 def _statements(node: ast.AST, at_import: bool) -> Iterator[ast.AST]:
     """Every statement below, or only those that run when the module is imported."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr | ast.expr_context):
+            continue  # no statement is below one
         is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if at_import and is_function:
             continue

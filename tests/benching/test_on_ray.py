@@ -53,8 +53,8 @@ import sys
 from ray.cluster_utils import Cluster
 size = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 quick = {"health_check_period_ms": 500, "health_check_failure_threshold": 5}
-cluster = Cluster(initialize_head=True,
-                  head_node_args={"include_dashboard": False, "_system_config": quick, **size})
+head = {"include_dashboard": False, "no_monitor": True, "_system_config": quick, **size}
+cluster = Cluster(initialize_head=True, head_node_args=head)
 other = cluster.add_node(**size)
 print(cluster.address, other.all_processes["raylet"][0].process.pid, flush=True)
 if sys.stdin.readline():

@@ -34,6 +34,11 @@ PAGES: dict[str, list[Path]] = {
     "compare": [RECORDS / "compare.json"],
     "accuracy": [ACCURACY],
 }
+# Together they have every part that a page can have; the other pages are alike.
+OF_ALL_PARTS = (
+    *("prediction", "does not fit", "several GPUs", "prediction and measurement", "sensitivity"),
+    *("several predictions", "difference", "plan", "tune", "bench", "accuracy"),
+)
 HOSTILE = (
     '</script><script>document.title="owned"</script>'
     "<img src=x onerror=\"document.title='owned'\">`[x](javascript:1)|*\x1b[31m"

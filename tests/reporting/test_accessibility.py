@@ -7,16 +7,11 @@ from pathlib import Path
 import pytest
 from browsing import WIDTHS, Browser
 from long_tests import long_unless
-from report_examples import PAGES
+from report_examples import OF_ALL_PARTS, PAGES
 
 AXE = pytest.importorskip(
     "axe_playwright_python.sync_playwright",
     reason="axe is not installed: pip install axe-playwright-python",
-)
-# Together they have every part that a page can have; the other pages are alike.
-OF_ALL_PARTS = (
-    *("prediction", "does not fit", "several GPUs", "prediction and measurement", "sensitivity"),
-    *("several predictions", "difference", "plan", "tune", "bench", "accuracy"),
 )
 OPTIONS = {"resultTypes": ["violations"], "performanceTimer": False}
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from browsing import WIDTHS, Browser
-from report_examples import PAGES
 
 
 def on_phone(browser: Browser, file: Path) -> Any:
@@ -57,12 +56,3 @@ def test_the_bars_of_gpus_below_a_slider_are_as_wide_as_the_page(
     widths = [meter.bounding_box()["width"] for meter in page.locator(".gpu .meter").all()]
     assert len(widths) >= 10
     assert min(widths) > WIDTHS["phone"] / 2
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_no_page_is_wider_than_the_phone(
-    browser: Browser, files: dict[str, Path], name: str
-) -> None:
-    page = on_phone(browser, files[name])
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert browser.problems == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -40,6 +41,8 @@ def run_programs() -> None:
         if name.startswith("_") or getattr(program, "__module__", "") != "__main__":
             continue
         error = ""
+        # what earlier programs imported: collections need not look at it
+        gc.freeze()
         try:
             with SESSION.recording():
                 program()

@@ -13,7 +13,9 @@ from vramcast.forecast.budget import DEFAULT_GPU, Budget, budget_for
 from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.forecast.interpolate import over_sizes
 from vramcast.forecast.largest import BatchSearch
-from vramcast.hardware.gpus import find_gpu
+from vramcast.forecast.timing.likeness import TABLE, table
+from vramcast.forecast.timing.rates import shipped
+from vramcast.hardware.gpus import catalogue, find_gpu
 from vramcast.processes.channel import error_to_dict
 from vramcast.processes.forked import in_forks
 from vramcast.processes.lifetime import end_if_forked
@@ -53,8 +55,8 @@ def load_device() -> Device:
 
 
 def preload() -> None:
-    """Imports what every simulation needs. The device must be loaded before torch; where it is not
-    compiled yet, each simulation imports these itself later."""
+    """Imports and reads what every simulation needs. The device must be loaded before torch; where
+    it is not compiled yet, each simulation imports these itself later."""
     if needs_building():
         return
     device = load_device()
@@ -63,6 +65,9 @@ def preload() -> None:
 
     kernels.install_for("aten", device.library)
     del locations, ownership, patches, python_calls, recording
+    catalogue()
+    shipped()
+    table(TABLE)
 
 
 def _budget(request: dict[str, Any], gpu: str | None) -> Budget:

@@ -74,7 +74,7 @@ def _memtracker(
             step()
         tracker.reset_mod_stats()  # otherwise it refuses a second step; the peak is kept
     peaks = tracker.get_tracker_snapshot("peak")
-    return max(sum_of["Total"] for device, sum_of in peaks.items() if device.type == "cuda")
+    return max(int(sum_of["Total"]) for device, sum_of in peaks.items() if device.type == "cuda")
 
 
 def _short(error: Exception) -> str:

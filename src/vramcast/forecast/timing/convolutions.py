@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vramcast.forecast.timing.likeness import likeness, table
+from vramcast.forecast.timing.likeness import likeness, recorded
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import Convolution, OperatorWork
@@ -50,7 +50,7 @@ def convolution_seconds(
 
 def by_likeness(name: str, place: NDArray[Any]) -> float:
     """What the sum leaves, of the most similar recorded ones: a Gaussian process."""
-    places, squares, left, scales = recorded(name)
+    places, squares, left, scales = recorded_convolutions(name)
     place = place * scales
     # einsum, because BLAS would share these few numbers among threads that wait for each other
     nearest = np.argpartition(squares - 2 * np.einsum("ij,j->i", places, place), NEAREST)[:NEAREST]
@@ -61,9 +61,11 @@ def by_likeness(name: str, place: NDArray[Any]) -> float:
 
 
 @cache
-def recorded(name: str) -> tuple[NDArray[Any], ...]:
+def recorded_convolutions(name: str) -> tuple[NDArray[Any], ...]:
     """Their places, the squares of these, what the sum leaves, and how much each feature tells."""
-    places, left, scales = (table(TABLE)[f"{name} {what}"] for what in ("places", "left", "scales"))
+    places, left, scales = (
+        recorded(TABLE, f"{name} {what}") for what in ("places", "left", "scales")
+    )
     places = np.ascontiguousarray(places.T) * scales
     return places, (places**2).sum(1), left, scales
 

@@ -4,8 +4,8 @@ Its logarithm is a weighted sum over the recorded kernels, by how similar they a
 process.
 """
 
+import io
 import math
-from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -21,11 +21,12 @@ WIDTHS = (8, 64)  # being a multiple of one of these is a feature
 
 
 def factor(work: OperatorWork) -> float:
-    recorded, name = table(TABLE), name_of(work)
-    if f"{name} places" not in recorded:
+    name = name_of(work)
+    if f"{name} places" not in table(TABLE):
         return 1.0
-    near = likeness(np.array([features(work)]), recorded[f"{name} places"], LIKE)
-    return math.exp(np.clip(near[0] @ recorded[f"{name} weights"], -MOST, MOST))
+    places, weights = (recorded(TABLE, f"{name} {what}") for what in ("places", "weights"))
+    near = likeness(np.array([features(work)]), places, LIKE)
+    return math.exp(np.clip(near[0] @ weights, -MOST, MOST))
 
 
 def name_of(work: OperatorWork) -> str:
@@ -56,6 +57,15 @@ def likeness(these: NDArray[Any], those: NDArray[Any], like: float) -> NDArray[A
 
 
 @cache
-def table(name: str) -> Mapping[str, Any]:
-    with resources.files("vramcast.forecast.timing").joinpath("tables", name).open("rb") as file:
-        return {name: values.astype(float) for name, values in np.load(file).items()}
+def recorded(name: str, array: str) -> Any:
+    """One array of a table. Most programs have few of the kernels, and reading all takes a third of
+    the time of a small simulation."""
+    return table(name)[array].astype(float)
+
+
+@cache
+def table(name: str) -> Any:
+    """The file, of which an array is read when it is asked for. It is held in memory: forks share
+    the position in a file that is open."""
+    path = resources.files("vramcast.forecast.timing").joinpath("tables", name)
+    return np.load(io.BytesIO(path.read_bytes()))
