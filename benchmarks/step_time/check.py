@@ -80,7 +80,7 @@ batches (`by_hand.jsonl`).
 | CTC losses; samples at points, likeness of others (refit.py names them) | `off_kernels` too |
 | convolutions | `shapes`, `volumes`, `layers` |
 | convolutions, cuDNN's batch norm | kernels of the sets `mixed_third`, `mixed_fifth`, `sixth`, \
-`seventh`, `eighth` too |
+`seventh`, `eighth`, `compiled_third` too |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |
 | unfold, fold; likeness of some operators | `known_badly_kernels` too (refit.py names them) |
 | kernels that torch.compile writes | `generated`: six profiled steps |
