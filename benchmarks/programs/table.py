@@ -45,7 +45,9 @@ first training step, such as an evaluation, is not in it. Made from `seconds.jso
     PYTHONPATH=src python benchmarks/programs/seconds.py CHECKOUTS DATA
 
 The machine had two cores and other work. *CPU* are seconds in which a core worked for it, which
-other work changes less.
+other work changes less. Records of torch 2.11 were made on an Arm machine, and the set-up's CPU in
+them is of its first process; those of 2.13 were made on x86-64, and it is of all its processes, as
+that of the prediction always was.
 """
 SET_UP_FACTOR, MORE_SECONDS = 1.3, 5
 
