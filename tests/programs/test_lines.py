@@ -202,6 +202,28 @@ def test_what_was_not_seen_is_said_and_what_was_seen_is_shown() -> None:
     assert any(note.startswith("saving was not seen") for note in notes)
 
 
+def test_a_penalty_of_every_few_steps_is_seen_beside_the_optimizer_state(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import torch\n"
+        "model = torch.nn.Linear(1024, 1024).cuda()\n"
+        "optimizer = torch.optim.Adam(model.parameters())\n"
+        "for i in range(100):\n"
+        "    x = torch.randn(4096, 1024, device='cuda', requires_grad=i % 16 == 0)\n"
+        "    loss = model(x).square().mean()\n"
+        "    if i % 16 == 0:\n"
+        "        slopes = torch.autograd.grad(loss, x, create_graph=True)\n"
+        "        loss = loss + slopes[0].square().mean()\n"
+        "        del slopes\n"
+        "    optimizer.zero_grad()\n"
+        "    loss.backward()\n"
+        "    optimizer.step()\n"
+    )
+    found, whole = predict("train.py")[0], predict("train.py", whole=True)[0]
+    assert (steps_of(found), steps_of(whole)) == (18, 100)
+    assert found.peak_phase.startswith("step 17")
+    assert found.peak_reserved_bytes == whole.peak_reserved_bytes
+
+
 def test_a_program_may_ask_how_wide_the_terminal_is_in_which_nothing_is_typed(
     folder: Path,
 ) -> None:
