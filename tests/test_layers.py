@@ -75,7 +75,7 @@ MOST_LINES = 400
 # GPU, to stand in for flash-attn 3, to compute what decides sizes, and to run the host code of a
 # program's own CUDA extensions, and to hear the replays of a program's CUDA graphs.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 158_600
+MOST_WORDS = 158_700
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

@@ -224,6 +224,21 @@ def test_a_penalty_of_every_few_steps_is_seen_beside_the_optimizer_state(folder:
     assert found.peak_reserved_bytes == whole.peak_reserved_bytes
 
 
+def test_a_model_on_two_gpus_of_one_process_is_said_to_be_simulated_on_one(folder: Path) -> None:
+    (folder / "train.py").write_text(
+        "import sys, torch\n"
+        "first, second = (torch.nn.Linear(8, 8).to(device) for device in sys.argv[1:])\n"
+        "optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], 0.1)\n"
+        "for _ in range(3):\n"
+        "    x = first(torch.ones(4, 8, device=sys.argv[1])).to(sys.argv[2])\n"
+        "    second(x).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    for second, is_said in (("cuda:1", True), ("cuda:0", False)):
+        found, _ = predict("train.py", "cuda:0", second)
+        assert any("other GPUs than cuda:0" in limit for limit in found.limits) == is_said
+
+
 def test_a_program_may_ask_how_wide_the_terminal_is_in_which_nothing_is_typed(
     folder: Path,
 ) -> None:

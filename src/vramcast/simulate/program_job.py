@@ -34,6 +34,10 @@ from vramcast.workload.world import with_rank
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
     from vramcast.programs.watching import Memory
 
+USED_ANOTHER_GPU = (
+    "the program uses other GPUs than cuda:0: one is simulated, and the answer is what it puts on "
+    "all of them together"
+)
 # in processor seconds: a longer program is not run a second time to replace guesses
 MOST_SECONDS_TO_REPEAT = 20
 # Twice what may be held (computing.h): all but scratch is, so that with more the run is in vain,
@@ -202,6 +206,8 @@ class _SimulatedProgram(ProgramRun):
         self._job.session.check_all_was_computed()
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
+        if gpu.device.library.vramcast_used_another_gpu():
+            gpu.note(USED_ANOTHER_GPU)
         limits = self.watcher.limits()
         for limit in limits:
             gpu.note(limit)

@@ -84,8 +84,10 @@ static Placement placement_of(const Operator& info, c10::ArrayRef<IValue> argume
     });
   }
   if (info.device_argument >= 0 && arguments[info.device_argument].isDevice()) {
-    found.on_gpu = arguments[info.device_argument].toDevice().is_cuda();
-    found.on_meta = arguments[info.device_argument].toDevice().is_meta();
+    const auto device = arguments[info.device_argument].toDevice();
+    found.on_gpu = device.is_cuda();
+    found.on_meta = device.is_meta();
+    if (found.on_gpu && device.index() > 0) used_another_gpu = true;
     found.left_on_host = false;
   }
   return found;

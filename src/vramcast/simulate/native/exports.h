@@ -45,6 +45,8 @@ static void remove_ddp_timer() {
 extern "C" {
 using namespace vramcast;
 
+bool vramcast_used_another_gpu() { return used_another_gpu.exchange(false); }
+
 void vramcast_install() {
   remove_ddp_timer();
   c10::SetAllocator(c10::kCUDA, &device_allocator, 255);

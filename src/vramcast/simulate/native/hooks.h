@@ -6,9 +6,14 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <atomic>
+
 #include "generator.h"
 
 namespace vramcast {
+
+// Whether the program has put something on a GPU with another number than 0.
+static std::atomic<bool> used_another_gpu = false;
 
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
