@@ -16,6 +16,7 @@ from vramcast.records.store import (
     cache_folder,
     check_trusted,
     lock,
+    locked_folder,
     make_folder,
     remove_unfinished,
     unfinished_name,
@@ -79,13 +80,9 @@ def _built(path: Path, task: str, *options: str) -> Path:
         make_folder(path.parent)
         remove_unfinished(path.parent)
         if not path.is_file():
-            with _new_folder(path.parent) as folder:
-                fresh = folder / path.name
-                # in a process of its own, so that no compiler outlives this one
-                request = [str(fresh), *options]
-                ask(f"{__name__}:{task}", request, timeout_seconds=COMPILE_SECONDS)
-                fresh.chmod(0o755)
-                os.replace(fresh, path)  # at once: other processes may be building it too
+            # others that need it too wait, rather than compile it as well
+            with locked_folder(path.parent, COMPILE_SECONDS):
+                _build_missing(path, task, *options)
         check_trusted(path)
     except TaskFailed as failure:
         advice = "Look at this machine's memory and disk."
@@ -98,6 +95,18 @@ def _built(path: Path, task: str, *options: str) -> Path:
             "Set VRAMCAST_CACHE to a folder you can write to.",
         ) from problem
     return path
+
+
+def _build_missing(path: Path, task: str, *options: str) -> None:
+    if path.is_file():
+        return
+    with _new_folder(path.parent) as folder:
+        fresh = folder / path.name
+        # in a process of its own, so that no compiler outlives this one
+        request = [str(fresh), *options]
+        ask(f"{__name__}:{task}", request, timeout_seconds=COMPILE_SECONDS)
+        fresh.chmod(0o755)
+        os.replace(fresh, path)  # at once: whoever finds it finds it whole
 
 
 @contextmanager
