@@ -122,7 +122,7 @@ def cuda_means_cpu() -> Iterator[None]:
         num_multiprocessors=os.cpu_count() or 1,
     )
     patcher = Patcher(SimulatedGpu(model, HostMemory()))
-    default_device = torch.set_default_device
+    default_device, only = torch.set_default_device, Stream()
     try:
         torch_cuda.apply(patcher)
         patcher.put(torch.cuda, "default_generators", (torch._C.Generator(),))
@@ -131,8 +131,8 @@ def cuda_means_cpu() -> Iterator[None]:
         for name, answer in {
             "Event": Event,
             "Stream": Stream,
-            "current_stream": lambda *_, **__: Stream(),
-            "default_stream": lambda *_, **__: Stream(),
+            "current_stream": lambda *_, **__: only,
+            "default_stream": lambda *_, **__: only,
             "stream": lambda *_, **__: DoesNothing(),
             "StreamContext": DoesNothing,
             "set_stream": lambda *_: None,

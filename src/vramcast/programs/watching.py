@@ -7,11 +7,10 @@ backward passes count.
 
 import functools
 import inspect
-import itertools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch.optim import optimizer as optim
 
+from vramcast.programs.held_bytes import HeldBytes
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
 
@@ -105,16 +105,16 @@ class Watcher:
     _step_ended: bool = True
     _last: tuple[int, int] = (-1, -1)
     _is_settled: bool = False
-    # allocated when the backward pass of each step began
-    _held_bytes: dict[int, int] = field(default_factory=dict)
-    _first_state_bytes: int = 0  # of the optimizers, at the first backward pass
+    _held: HeldBytes = field(default_factory=HeldBytes)
     _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
+
     # the number of backward passes when each optimizer last stepped
     _backwards_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
     )
+
     # -- what the program does
 
     def training_forward(self) -> None:
@@ -147,9 +147,7 @@ class Watcher:
         if self.phase is not PhaseName.TRAIN or self._step_ended:
             self.training_forward()
         self.num_backwards += 1
-        if not self._held_bytes:
-            self._first_state_bytes = _state_bytes(self._steps_of)
-        self._held_bytes.setdefault(self.num_steps, self.memory.allocated_bytes())
+        self._held.begin(self.num_steps, self.memory.allocated_bytes(), self._steps_of)
 
     def after_backward(self) -> None:
         waits = self._steps_of and self.num_backwards <= MOST_BACKWARDS_WITHOUT_STEP
@@ -186,7 +184,7 @@ class Watcher:
     def limits(self) -> list[str]:
         """A note where steps held different amounts of memory. Two kinds of steps are normal where
         optimizers take turns."""
-        held = [*self._held_bytes.values()][1:]  # the first step has no optimizer state
+        held = self._held.values()[1:]  # the first step has no optimizer state
         kinds = {round(100 * held_bytes / max(held)) for held_bytes in held}
         if len(kinds) < max(2, min(3, len(held))):
             return []
@@ -226,18 +224,10 @@ class Watcher:
         if self.num_steps < FEWEST_STEPS:
             return False
         waits = self.is_warming_up or any(count < 2 for count in self._steps_of.values())
-        waits = waits or self._first_step_held_most()
+        waits = waits or self._held.first_was_most(self._steps_of)
         if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
             return False
         return self._is_settled or self.num_steps >= MOST_STEPS
-
-    def _first_step_held_most(self) -> bool:
-        """Such as one with a penalty that is added to every sixteenth loss. It comes again when
-        there is optimizer state beside what it holds."""
-        first, *others = self._held_bytes.values() or [0]
-        first += _state_bytes(self._steps_of) - self._first_state_bytes
-        # the last step, whose time is told, is to be one of those that are usual
-        return len(others) > 1 and first > 1.01 * max(others[:-1])
 
     def _next_epoch(self) -> None:
         """The phase changes: a training forward pass after this would only repeat what was seen, so
@@ -251,13 +241,6 @@ class Watcher:
             owner.forward = forward  # type: ignore[attr-defined]
         self.phase = phase
         self.on_phase(phase)
-
-
-def _state_bytes(optimizers: Iterable[Any]) -> int:
-    states = [state.values() for one in optimizers for state in one.state.values()]
-    found = {id(each): each for each in itertools.chain(*states) if hasattr(each, "is_cuda")}
-    mine = (getattr(each, "_local_tensor", each) for each in found.values())
-    return sum(each.nbytes for each in mine if each.is_cuda)
 
 
 class _InModule(threading.local):
