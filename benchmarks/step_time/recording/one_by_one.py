@@ -68,9 +68,7 @@ def _write(out: Path, found: dict[str, Any]) -> None:
 
 
 def begun(call: Callable[..., None], *given: Any) -> Any:
-    # what has begun with CUDA cannot be forked: then each imports its libraries anew
-    kind = "spawn" if torch.cuda.is_initialized() else "fork"
-    process = multiprocessing.get_context(kind).Process(target=call, args=given)
+    process = multiprocessing.get_context("fork").Process(target=call, args=given)
     process.start()
     return process
 
@@ -110,8 +108,12 @@ def main() -> None:
     for library in LIBRARIES:
         with suppress(Exception):
             import_module(library)
-    has_begun = "; CUDA has begun" if torch.cuda.is_initialized() else ""
-    print(f"imported {until - time.time():.0f} s before the end{has_begun}", flush=True)
+    if torch.cuda.is_initialized():  # new processes would import for half a minute each
+        sys.exit(
+            "A library began with CUDA when it was imported (torchao does), so that nothing "
+            "can be forked: leave it off PYTHONPATH."
+        )
+    print(f"imported {until - time.time():.0f} s before the end", flush=True)
     ended(begun(record_host, out / f"{HOST}_before.json"), MOST_SECONDS)
     compile_all([line for line in lines if line.startswith("compiled")])
     for number, line in enumerate(lines):

@@ -20,8 +20,7 @@ from vramcast.forecast.timing.likeness import factor, name_of
 from vramcast.forecast.timing.norms import by_channel_seconds, is_by_channel, key_of
 from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.rates import peak_flops
-from vramcast.forecast.timing.recurrent import RECURRENT, recurrent_seconds
-from vramcast.forecast.timing.recurrent import key_of as key_of_layers
+from vramcast.forecast.timing.recurrent import RECURRENT, key_of_layers, recurrent_seconds
 from vramcast.forecast.timing.reductions import (
     REDUCTIONS,
     inner_seconds,

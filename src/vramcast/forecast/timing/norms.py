@@ -18,7 +18,7 @@ def is_by_channel(work: OperatorWork) -> bool:
 
 
 def key_of(work: OperatorWork) -> str:
-    """Of its rates. In half precision it reads half as much with as many instructions."""
+    """The key of its rates. In half precision it reads half as much with as many instructions."""
     return f"{work.operator} by channel {8 * work.item_bytes}"
 
 

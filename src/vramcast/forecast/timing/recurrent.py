@@ -16,8 +16,8 @@ ALIGNED = 64  # a width that is no multiple of it has slower kernels
 USUAL_WIDTH, USUAL_BATCH, UNKNOWN_BATCH = 256, 32, 16
 
 
-def key_of(work: OperatorWork) -> str:
-    """Of its rates."""
+def key_of_layers(work: OperatorWork) -> str:
+    """The key of its rates."""
     return f"{work.operator} {8 * work.item_bytes}"
 
 
