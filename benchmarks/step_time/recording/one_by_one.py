@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +23,9 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+# Asking the driver's library instead of CUDA leaves CUDA to the forked processes.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 import torch
 from profiled import compiled, kernels_of, measured
@@ -34,7 +38,7 @@ COMPILING_AT_ONCE = 6
 BADLY = 0.06  # an error from which on a step is profiled
 PROFILE_SECONDS = 9  # for each of those that are left, beside what it takes to measure it
 HOST = "host"  # the file of the speed of the machine's host, before and after
-LIBRARIES = ("torchvision", "transformers.modeling_utils")
+LIBRARIES = ("torchvision", "transformers.modeling_utils", "timm", "diffusers.models.unets")
 
 
 def name_of(line: str) -> str:
@@ -65,6 +69,11 @@ def record_host(out: Path) -> None:
 
 def _write(out: Path, found: dict[str, Any]) -> None:
     out.write_text(json.dumps(found) + "\n")
+
+
+def use_gpu() -> None:
+    if torch.cuda.is_available():
+        torch.ones(1, device="cuda").sum().item()
 
 
 def begun(call: Callable[..., None], *given: Any) -> Any:
@@ -108,10 +117,11 @@ def main() -> None:
     for library in LIBRARIES:
         with suppress(Exception):
             import_module(library)
-    if torch.cuda.is_initialized():  # new processes would import for half a minute each
+    if how := ended(begun(use_gpu), MOST_SECONDS):
         sys.exit(
-            "A library began with CUDA when it was imported (torchao does), so that nothing "
-            "can be forked: leave it off PYTHONPATH."
+            f"A forked process cannot use the GPU ({how.strip()}): a library began with CUDA when "
+            "it was imported (torchao does). Leave it off PYTHONPATH; new processes that import "
+            "everything would take half a minute each."
         )
     print(f"imported {until - time.time():.0f} s before the end", flush=True)
     ended(begun(record_host, out / f"{HOST}_before.json"), MOST_SECONDS)
