@@ -3,10 +3,10 @@ filter for each channel, groups, patches, sound, small pictures, films.
 
     python benchmarks/step_time/recording/layers.py OUT.jsonl SECONDS [SECONDS_OF_BENCHMARK]
 
-LAYERS_FILE of the environment may name a further file of layers of networks. Batches are drawn so
-that tensors have 1 to 400 million elements. In the last seconds cudnn.benchmark is on, for other
-layers: their lines say `benchmark`. A line is one of shapes.py, and names the longest kernel of
-each direction.
+LAYERS_FILE of the environment may name a further file of layers of networks, and WHICH=rarer draws
+layers that were known badly in November 2026. Batches are drawn so that tensors have 1 to 400
+million elements. In the last seconds cudnn.benchmark is on, for other layers: their lines say
+`benchmark`. A line is one of shapes.py, and names the longest kernel of each direction.
 """
 
 from __future__ import annotations
@@ -259,6 +259,38 @@ def of_enlarging(draw: random.Random) -> Case:
     return found | {"transposed": True, "output_padding": [int(side == 3)] * dims}
 
 
+def of_fewer_positions(draw: random.Random) -> Case:
+    """A filter for each channel, or two or four, that makes pictures smaller."""
+    width, size = draw.choice(CHANNELS), draw.choice(SIZES)
+    side, more = draw.choice((3, 3, 3, 5, 5, 7, 9)), draw.choice((1, 1, 1, 2, 2, 4))
+    return layer((width, size, size), (more * width, 1, side, side), 2, None, 1, width)
+
+
+def of_short_lines(draw: random.Random) -> Case:
+    """As what plans a robot's moves."""
+    inside, outside = (draw.choice((64, 128, 256, 256, 512, 1024, 2048)) for _ in range(2))
+    length, side = draw.choice((2, 4, 4, 8, 8, 16, 16, 32, 64)), draw.choice((1, 1, 3, 3, 5, 5))
+    return layer((inside, length), (outside, inside, side), draw.choice((1, 1, 1, 2)))
+
+
+def of_points(draw: random.Random) -> Case:
+    """Each position for itself."""
+    inside = draw.choice(CHANNELS)
+    outside = draw.choice((inside, 2 * inside, 4 * inside, 6 * inside, max(8, inside // 4)))
+    size = draw.choice((4, *SIZES))
+    return layer((inside, size, size), (outside, inside, 1, 1), draw.choice((1, 1, 1, 1, 2)))
+
+
+def of_volumes_enlarged(draw: random.Random) -> Case:
+    """Transposed, or made smaller, with a filter for each channel."""
+    width, size = draw.choice((32, 64, 96, 128, 256)), draw.choice((8, 14, 16, 28, 32, 56))
+    side = draw.choice((2, 3, 3, 5, 5))
+    case = layer((width, *[size] * 3), (width, 1, *[side] * 3), 2, None, 1, width)
+    if draw.random() < 0.5:
+        case |= {"transposed": True, "output_padding": [0 if side == 2 else 1] * 3}
+    return case
+
+
 FAMILIES: dict[Callable[[random.Random], Case], int] = {
     of_networks: 45,
     first_of_pictures: 12,
@@ -275,6 +307,17 @@ FAMILIES: dict[Callable[[random.Random], Case], int] = {
     of_small_pictures: 5,
     of_films: 6,
     of_enlarging: 4,
+}
+
+RARER: dict[Callable[[random.Random], Case], int] = {
+    of_fewer_positions: 30,
+    of_channels: 10,
+    of_short_lines: 25,
+    of_points: 30,
+    of_groups: 12,
+    of_volumes_enlarged: 6,
+    of_volumes_of_channels: 4,
+    of_networks: 40,
 }
 
 
@@ -380,9 +423,10 @@ def read_layers() -> None:
 
 def drawn(draw: random.Random) -> list[Case]:
     cases: list[Case] = []
+    families = RARER if os.environ.get("WHICH") == "rarer" else FAMILIES
     elements = 0.0
     while len(cases) < (MOST_TOGETHER if HAS_GPU else 4) and elements < MOST_ELEMENTS_TOGETHER:
-        case = draw.choices(tuple(FAMILIES), tuple(FAMILIES.values()))[0](draw)
+        case = draw.choices(tuple(families), tuple(families.values()))[0](draw)
         found = with_settings(draw, case)
         if found is not None:
             cases.append(found)
