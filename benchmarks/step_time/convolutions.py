@@ -52,9 +52,11 @@ FILES = (SHAPES, RECORDED / "volumes.jsonl.gz", RECORDED / "layers.jsonl.gz")
 H200 = find_gpu("h200")
 STEPS = tuple(
     f"{name}_kernels.jsonl.gz"
-    for name in ("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth", "compiled_third")
+    for name in (
+        *("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth", "compiled_third", "ninth"),
+    )
 )
-WITH_SPANS = STEPS[-2:]  # in which kernels that ran side by side are told
+WITH_SPANS = STEPS[-3:]  # in which kernels that ran side by side are told
 FARTHEST = 2.0
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise", "volumes")

@@ -25,17 +25,17 @@ from vramcast.forecast.timing.kernels import (
     PRODUCTS,
     VECTOR,
     is_across,
-    is_of_vector,
     is_reduction_across,
     memory_seconds,
     product_kind,
     product_time,
     vector_time,
 )
+from vramcast.forecast.timing.many_products import is_thin
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.hardware.gpus import find_gpu
-from vramcast.tracing.work import ACCESS_NAMES, GENERATED, PLAIN, TF32, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES, CONVERTING, GENERATED, PLAIN, TF32, OperatorWork
 
 H200 = find_gpu("h200")
 SOFT = {"loss": "soft_l1", "f_scale": 0.1}
@@ -71,7 +71,7 @@ def recorded() -> Kernels:
         kernel
         for kernel in read_kernels("operators.jsonl.gz")
         if not is_convolution(kernel[0])
-        and (kernel[0].operator not in PRODUCTS or is_of_vector(kernel[0]))
+        and (kernel[0].operator not in PRODUCTS or is_thin(kernel[0]))
     ]
     others = [k for name in OTHERS for k in read_kernels(name)]
     return recorded_steps() + others + families + recorded_products()
@@ -87,9 +87,10 @@ def recorded_products() -> Kernels:
         dtype, size = PRODUCT_DTYPES[line["dtype"]]
         moved = size * (rows * outside + rows * inside + outside * inside)
         shapes = ((rows, outside, inside), (rows, inside, outside), (outside, inside, rows))
-        for sizes, seconds in zip(shapes, line["seconds"].values(), strict=True):
+        accesses = PLAIN, *[CONVERTING if dtype == TF32 else PLAIN] * 2
+        for sizes, seconds, access in zip(shapes, line["seconds"].values(), accesses, strict=True):
             flops = 2.0 * rows * outside * inside
-            work = OperatorWork("aten::mm", dtype, flops, float(moved), (1, *sizes), 0, PLAIN)
+            work = OperatorWork("aten::mm", dtype, flops, float(moved), (1, *sizes), 0, access)
             if seconds:
                 kernels.append((work, seconds, 1))
     return kernels
@@ -108,7 +109,7 @@ def fit_products(kernels: Kernels, kind: str) -> list[float]:
         and w.flops > 0
         and w.sizes[1]
         and product_kind(w) == kind
-        and not is_of_vector(w)
+        and not is_thin(w)
     ]
 
     def errors(values: np.ndarray) -> np.ndarray:
@@ -128,7 +129,7 @@ def fit_vectors(kernels: Kernels) -> list[float]:
     chosen = [
         (w, s)
         for w, s, _ in kernels
-        if w.operator in PRODUCTS and w.flops > 0 and w.sizes[1] and is_of_vector(w)
+        if w.operator in PRODUCTS and w.flops > 0 and w.sizes[1] and is_thin(w)
     ]
 
     def errors(x: np.ndarray) -> np.ndarray:

@@ -41,3 +41,24 @@ def test_short_runs_move_whole_sectors() -> None:
     assert found.runs == {"in_ptr0": 2}
     assert found.more_bytes(0, lambda _: (100, 2)) == 100 * (16 - 2)
     assert accesses_of(source.replace("% 2", "% 64")).more_bytes(0, lambda _: (100, 2)) == 0
+
+
+def test_rows_that_are_named_are_read_each_time_unless_the_cache_holds_them() -> None:
+    """A thousand elements are gone through, of a table of a hundred."""
+    found = accesses_of("tmp1 = tl.load(in_ptr1 + (x0 + 192*tmp0), xmask)")
+    assert found.gathered == {"in_ptr1"}
+    assert found.more_bytes(0, lambda _: (100, 4), 1000, cache_bytes=0) == 900 * 4
+    assert found.more_bytes(0, lambda _: (100, 4), 1000, cache_bytes=1 << 20) == 0
+    assert found.more_bytes(0, lambda _: (2000, 4), 1000, cache_bytes=0) == 0
+
+
+@pytest.mark.parametrize(
+    ("ranges", "run"),
+    [("x0 = (xindex % 192)", 192), ("x0 = xindex", "xnumel"), ("x0 = xindex // 192", 1)],
+)
+@pytest.mark.parametrize(
+    "index", ["x0 + 192*tmp10", "tl.broadcast_to(x0 + ks1*tmp10, [YBLOCK, XBLOCK])"]
+)
+def test_additions_to_rows_go_to_neighbours(ranges: str, run: int | str, index: str) -> None:
+    line = f"tl.atomic_add(out_ptr1 + ({index}), tmp32, xmask, sem='relaxed')"
+    assert accesses_of(f"{ranges}\n    {line}").added_runs == {"out_ptr1": run}

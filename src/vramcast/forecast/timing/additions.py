@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.tracing.work import GENERATED, OperatorWork
+from vramcast.tracing.work import GENERATED, STRIDED, OperatorWork
 
 ENLARGED = "upsample_bilinear2d_backward"
 ADDING = ("index_add", "scatter_add", ENLARGED, GENERATED)
@@ -16,6 +16,15 @@ WARP, SECTOR, PASS_SECONDS = 32, 8, 1.76e-9
 # How many sectors are written at once: this power of their number, and at most so many. How many
 # additions a multiprocessor has under way.
 POWER, MOST, QUEUED = 0.578, 144, 8192
+# Of an addition that waits for the one before it, by the width of the rows: where they are in the
+# cache, and where they are not.
+IN_TURN_SECONDS = {
+    1.9: (91e-9, 91e-9),
+    40.0: (0.178e-6, 0.24e-6),
+    140.0: (0.475e-6, 0.73e-6),
+    math.inf: (0.64e-6, 0.9e-6),
+}
+PASSES_IN_TURN, OF_CACHE = 3, 1.5
 SUM = "sum of rows"  # the key of its rates
 
 
@@ -50,6 +59,19 @@ def most_of(mean: float, places: float) -> float:
         share *= mean / number
         below += share
     return expected
+
+
+def in_turn_seconds(work: OperatorWork, gpu: Gpu) -> float:
+    """The seconds of additions at places that were sorted first (index_put), of which a warp makes
+    those to one place in turn; 0 for other operators. They are taken to be spread evenly."""
+    _, _, places, rows = work.sizes
+    if not work.operator.startswith("aten::_index_put") or work.access != STRIDED or not places:
+        return 0.0
+    width = work.num_bytes / max(1, rows) / (PASSES_IN_TURN * work.item_bytes)
+    small, large = next(known for widest, known in IN_TURN_SECONDS.items() if width <= widest)
+    missed = min(1.0, work.num_bytes / (OF_CACHE * gpu.l2_cache_bytes))
+    most = rows / places + math.sqrt(rows / places)
+    return most * (small + (large - small) * missed)
 
 
 def is_sum(work: OperatorWork) -> bool:

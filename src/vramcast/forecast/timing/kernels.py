@@ -7,7 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from vramcast.forecast.timing.additions import SUM, additions_seconds, is_sum, sum_seconds
+from vramcast.forecast.timing.additions import (
+    SUM,
+    additions_seconds,
+    in_turn_seconds,
+    is_sum,
+    sum_seconds,
+)
 from vramcast.forecast.timing.columns import columns_seconds, is_columns
 from vramcast.forecast.timing.communication import COLLECTIVE
 from vramcast.forecast.timing.convolutions import (
@@ -17,7 +23,15 @@ from vramcast.forecast.timing.convolutions import (
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.likeness import factor, name_of
-from vramcast.forecast.timing.norms import by_channel_seconds, is_by_channel, key_of
+from vramcast.forecast.timing.many_products import blocks_seconds, is_many, is_thin
+from vramcast.forecast.timing.many_products import key_of as key_of_many
+from vramcast.forecast.timing.norms import (
+    GROUPS,
+    WEIGHTS,
+    by_channel_seconds,
+    is_by_channel,
+    key_of,
+)
 from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.recurrent import RECURRENT, key_of_layers, recurrent_seconds
@@ -100,10 +114,7 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if work.operator in RECURRENT:
         return KernelTime(recurrent_seconds(work, gpu, rates.recurrent[key_of_layers(work)]), 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
-        in_tiles = product_time(work, gpu, rates.products[product_kind(work)])
-        if not is_of_vector(work):
-            return in_tiles
-        return min(in_tiles, vector_time(work, gpu, rates.products[VECTOR]))
+        return any_product_time(work, gpu, rates)
     if rates.convolutions and is_convolution(work):
         seconds = convolution_seconds(work, gpu, rates.convolutions)
         arithmetic, memory = least_seconds(work, gpu)
@@ -112,7 +123,8 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(factorization_seconds(work, gpu, rates), 0.0)
     is_computed = work.flops > 0 or GENERATED in work.operator
     found = (_compute_time if is_computed else _memory_time)(work, gpu, rates)
-    return found._replace(seconds=max(found.seconds, additions_seconds(work, gpu)))
+    seconds = max(found.seconds, additions_seconds(work, gpu)) + in_turn_seconds(work, gpu)
+    return found._replace(seconds=seconds)
 
 
 def crosses(work: OperatorWork) -> bool:
@@ -125,24 +137,37 @@ def _memory_kind(work: OperatorWork) -> str:
     return "pinned" if work.sizes[1] else "pageable"
 
 
-def is_of_vector(work: OperatorWork) -> bool:
-    return min(work.sizes[1:]) == 1
-
-
 def product_kind(work: OperatorWork) -> str:
     if work.precision == "fp32":
         return "fp32"
     if work.access == PLAIN:
         return "tensor"
+    if work.access == CONVERTING:
+        return "tensor turned"
     # kinds by alignment: rows begin at multiples of 16 bytes (above), of 4, or of 2
     is_odd = work.precision != "tf32" and any(size % 2 for size in work.sizes[1:])
     return "tensor unaligned" if is_odd else "tensor even"
 
 
-def vector_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
-    fixed, of_bandwidth, each = known
+def any_product_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    kind = product_kind(work)
+    many = rates.products.get(key_of_many(kind, work)) if is_many(work) else None
+    if many and is_thin(work):
+        return vector_time(work, gpu, rates.products[VECTOR], blocks_seconds(work, many))
+    in_tiles = product_time(work, gpu, rates.products[kind])
+    if many:
+        return in_tiles._replace(seconds=max(in_tiles.seconds, blocks_seconds(work, many)))
+    if not is_thin(work):
+        return in_tiles
+    return min(in_tiles, vector_time(work, gpu, rates.products[VECTOR]))
+
+
+def vector_time(
+    work: OperatorWork, gpu: Gpu, known: Sequence[float], least: float = 0.0
+) -> KernelTime:
+    fixed, of_bandwidth, _ = known
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    return KernelTime(fixed + max(memory, work.sizes[0] * each), 0.0)
+    return KernelTime(fixed + max(memory, least), 0.0)
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
@@ -154,7 +179,7 @@ def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime
     per_multiprocessor = peak_flops(gpu, work.precision) * of_peak / gpu.num_multiprocessors
     best = math.inf
     for parts in SPLITS:
-        if parts > 1 and inner / parts < SHORTEST_SPLIT:
+        if parts > 1 and (inner / parts < SHORTEST_SPLIT or is_many(work)):
             break
         rounds = math.ceil(tiles * parts / gpu.num_multiprocessors)
         seconds = rounds * 2 * TILE * TILE * (inner / parts + prologue) / per_multiprocessor
@@ -271,6 +296,11 @@ def _reads(work: OperatorWork, gpu: Gpu, units: int) -> float:
     """The reads of a thread that follow each other. Normalization.cuh: 512 threads for a channel,
     in rows."""
     is_across, samples, positions, _ = work.sizes
+    if work.operator in GROUPS:  # forward a block reads a group, backward a channel
+        in_turn = positions if work.operator.endswith("backward") else samples * positions / units
+        return max(1.0, in_turn / 512)
+    if work.operator in WEIGHTS:
+        return samples if is_across else max(1.0, samples / 512)
     if "cum" in work.operator and is_across and samples:  # a thread reads row after row
         return 2 * samples * work.item_bytes
     if STEP_BY_STEP in work.operator:

@@ -12,6 +12,7 @@ from vramcast.tracing.work import OperatorWork
 JOINED = ("joined in vectors", "joined densely", "joined with gaps", "joined one by one")
 SAMPLED = "grid_sampler"
 SHORT_POINTS = "points in 16 bits"  # these are added in pairs
+SECTOR_BYTES = 32
 NEAREST = 2  # sizes[0], where only the nearest element is taken
 
 
@@ -25,12 +26,14 @@ def name_of_pieces(work: OperatorWork) -> str:
 
 
 def pieces_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
-    """Of joined tensors each has a cost. A point's thread goes from channel to channel, which takes
-    its time however few points there are."""
-    of_element, of_piece = known
+    """Of joined tensors each has a cost, and short runs write parts of a sector. A point's thread
+    goes from channel to channel, which takes its time however few points there are."""
+    of_element, of_piece, *of_part = known
     pieces, elements, channels, _ = work.sizes
     scale = RECORDED_ON / gpu.num_multiprocessors
     if work.operator == "aten::cat":
+        run_bytes = channels * work.item_bytes
+        of_element += sum(of_part) * work.item_bytes * max(0.0, SECTOR_BYTES / run_bytes - 1)
         return (elements * of_element + pieces * of_piece) * scale
     corners = _corners(work)
     return math.hypot(elements * channels * corners * of_element * scale, channels * of_piece)

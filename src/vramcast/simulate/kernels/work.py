@@ -60,6 +60,8 @@ def work_of(
     elif units := _units(name, named):
         shape = named["x"].shape if "batch_norm" in name else (0, 0, 0)
         sizes = int(_is_across(name, named)), shape[0], math.prod(shape[2:]), units
+        if "group_norm" in name:  # channels of all samples, and how long they are
+            sizes = 0, named["N"] * named["C"], named["HxW"], units
         if name.startswith(SCANS) and sizes[0]:
             sizes = 1, named["x"].numel() // units, 0, units
         if _is_evaluated(name, named):

@@ -73,6 +73,7 @@ struct Operator {
   bool by_element = false;      // but where channels are neighbours in memory
   bool solves = false;          // a triangular system
   bool joins = false;           // cat
+  bool norms_weights = false;   // weight norm
   bool pools = false, looks_up_points = false;  // windows; grid_sampler
   bool is_backward = false;
   int goes_along = -1;          // which argument says along which dimensions: reductions and topk
@@ -299,6 +300,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   if (full_name.rfind("aten::cudnn_batch_norm", 0) == 0) result.units_dimension = 1;
   result.by_element = full_name == "aten::upsample_bilinear2d";
   result.joins = full_name == "aten::cat" && overload.empty();
+  result.norms_weights = full_name.rfind("aten::_weight_norm_interface", 0) == 0;
   result.is_backward = full_name.ends_with("_backward");
   result.pools =
       full_name.rfind("aten::max_pool", 0) == 0 || full_name.rfind("aten::avg_pool", 0) == 0;

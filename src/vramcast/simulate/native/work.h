@@ -83,6 +83,11 @@ static int64_t leading(const at::Tensor& matrix) {
   return matrix.stride(-1) == 1 ? matrix.stride(-2) : matrix.stride(-1);
 }
 
+// Whether the elements that a product sums over are neighbours in memory.
+static bool sums_neighbours(const at::Tensor& matrix, int64_t dim) {
+  return matrix.dim() < 2 || matrix.size(dim) == 1 || matrix.stride(dim) == 1;
+}
+
 // [.., m, k] x [.., k, n] is 2 m k n operations.
 static void describe_product(const Operator& info, c10::ArrayRef<IValue> arguments, Work& work) {
   const size_t first = info.first_matrix;
@@ -104,6 +109,9 @@ static void describe_product(const Operator& info, c10::ArrayRef<IValue> argumen
   const bool aligned =
       columns % unit == 0 && leading(left) % unit == 0 && leading(right) % unit == 0;
   work.access = aligned ? plain : strided;
+  // tensor cores take fp32 only with these neighbours: others are turned on their way
+  const bool is_turned = !sums_neighbours(left, -1) || !sums_neighbours(right, -2);
+  if (aligned && is_turned && work.dtype == tf32) work.access = converting;
 }
 
 // The access of an operator, from all its tensors of more than one element.
@@ -263,10 +271,19 @@ static int64_t kind_of_join(c10::ArrayRef<IValue> arguments, const at::Tensor& j
   return 3;
 }
 
-// sizes[1]: elements, [2]: dimensions, [3]: the kind
+// How many elements that lie beside each other come from one tensor, in the mean.
+static int64_t run_of_join(c10::ArrayRef<IValue> arguments, const at::Tensor& joined) {
+  const auto given = arguments[1].toInt();
+  int64_t run = 1;
+  for (auto i = given < 0 ? given + joined.dim() : given; i < joined.dim(); ++i)
+    run *= joined.size(i);
+  return std::max<int64_t>(1, run / static_cast<int64_t>(arguments[0].toListRef().size()));
+}
+
+// sizes[1]: elements, [2]: the mean run, [3]: the kind
 static void note_joined(c10::ArrayRef<IValue> arguments, const at::Tensor& joined, Work& work) {
   work.sizes[1] = joined.numel();
-  work.sizes[2] = joined.dim();
+  work.sizes[2] = run_of_join(arguments, joined);
   work.sizes[3] = kind_of_join(arguments, joined);
   work.access = work.sizes[3] == 1 ? plain : strided;
 }
@@ -294,6 +311,15 @@ static void note_sampled(c10::ArrayRef<IValue> arguments, bool is_backward, Work
   work.sizes[1] = grid.numel() / std::max<int64_t>(1, grid.size(-1));
   work.sizes[2] = whole.size(1);
   work.sizes[3] = whole.numel();
+}
+
+// sizes[0]: whether the norms are of another dimension than the first; [1]: the elements that each
+// is made of, [3]: how many
+static void note_weight_norm(c10::ArrayRef<IValue> arguments, bool is_backward, Work& work) {
+  const auto& weight = arguments[is_backward].toTensor();
+  work.sizes[0] = arguments[is_backward ? 4 : 2].toInt() == 0 ? 0 : 1;
+  work.sizes[3] = arguments[1 + is_backward].toTensor().numel();
+  work.sizes[1] = weight.numel() / std::max<int64_t>(1, work.sizes[3]);
 }
 
 static Work work_of(const Operator& info, c10::ArrayRef<IValue> arguments,
@@ -333,9 +359,10 @@ static Work work_of(const Operator& info, c10::ArrayRef<IValue> arguments,
   if (info.looks_up_points) note_sampled(arguments, info.is_backward, work);
   if (!arguments.empty() && arguments[0].isTensorList())
     work.sizes[0] = static_cast<int64_t>(arguments[0].toListRef().size());
-  if (info.is_gemm) describe_product(info, arguments, work);
   if (info.is_gemm && work.dtype == static_cast<int32_t>(at::kFloat) && products_in_tf32())
     work.dtype = tf32;
+  if (info.is_gemm) describe_product(info, arguments, work);
+  if (info.norms_weights) note_weight_norm(arguments, info.is_backward, work);
   return work;
 }
 

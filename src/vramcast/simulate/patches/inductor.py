@@ -5,7 +5,6 @@ takes and frees, how many configurations a kernel has, and what it allocates to 
 first launch.
 """
 
-import ctypes
 import importlib
 import math
 import re
@@ -19,7 +18,7 @@ from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attent
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernel_accesses import accesses_of
 from vramcast.simulate.kernel_registers import registers_of
-from vramcast.simulate.kernels.work import DTYPE_NUMBERS, work_of
+from vramcast.simulate.kernels.work import DTYPE_NUMBERS, FOUR, work_of
 from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
 
@@ -115,13 +114,21 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
         elif kind == GENERATED:
             turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
             work = _work(arguments, is_changed, turns, num_slow)
+            more_bytes = accesses.more_bytes(
+                work[2],
+                lambda name: (tensors[name].numel(), tensors[name].element_size()),
+                turns,
+                gpu.model.l2_cache_bytes,
+            )
             if added:
                 number = math.prod(arguments[place] for place in sizes_at if names[place][0] != "r")
-                work[-1][1], work[-1][2] = number, arguments[added[0]].numel()
+                number *= len(added)
+                run = accesses.added_runs.get(names[added[0]], 1)
+                rows = number // (tensors[run] if isinstance(run, str) else run)
+                sizes = 0, number, arguments[added[0]].numel(), rows
+                work = *work[:2], work[2] + more_bytes, FOUR(*sizes)
             else:
-                work[-1][3] = accesses.more_bytes(
-                    work[2], lambda name: (tensors[name].numel(), tensors[name].element_size())
-                )
+                work[-1][3] = more_bytes
             library.vramcast_add_work(name, *work, access)
         else:
             given = (*arguments, *options.values())
@@ -162,5 +169,5 @@ def _work(
         DTYPE_NUMBERS[torch.float32],
         float(num_slow * (turns or 0)),
         float(sum(moved.values())),
-        (ctypes.c_int64 * 4)(),
+        FOUR(),
     )
