@@ -228,27 +228,27 @@ def many_critics(batch: int, *, critics: int = 16, width: int = 768) -> Step:
 
 STEPS: dict[str, Callable[[], Step]] = {
     "cwm": lambda: of_transformers(
-        "CwmForCausalLM", sizes_of(2048, 7168, 3, 16, 4, 64_000), 8, 1024
+        "CwmForCausalLM", sizes_of(2048, 7168, 3, 16, 4, 64_000), 16, 1024
     ),
     "ernie_blocks_again": lambda: of_transformers(
         "Ernie4_5ForCausalLM", sizes_of(1536, 4096, 8, 12, 2, 64_000), 10, 1024, blocks=True
     ),
     "vault_dynamic": lambda: of_transformers(
-        "VaultGemmaForCausalLM", sizes_of(1536, 6144, 3, 6, 6, 128_000), 6, 1024, dynamic=True
+        "VaultGemmaForCausalLM", sizes_of(1536, 6144, 3, 6, 6, 128_000), 12, 1024, dynamic=True
     ),
-    "decoder_in_graphs": lambda: decoder_in_graphs(24, 1024),
-    "registers_and_update": lambda: registers_and_update(320),
-    "half_is_kept": lambda: half_is_kept(16, 1024),
-    "first_words_are_known": lambda: first_words_are_known(3, 4096),
-    "learnt_distances": lambda: learnt_distances(16, 1024),
-    "mobilevit_v2_last": lambda: of_timm("mobilevitv2_100", 128, 256, last=True),
-    "efficientvit_m5_tf32": lambda: of_timm("efficientvit_m5", 768, 224),
+    "decoder_in_graphs": lambda: decoder_in_graphs(64, 1024),
+    "registers_and_update": lambda: registers_and_update(1024),
+    "half_is_kept": lambda: half_is_kept(24, 1024),
+    "first_words_are_known": lambda: first_words_are_known(4, 4096),
+    "learnt_distances": lambda: learnt_distances(48, 1024),
+    "mobilevit_v2_last": lambda: of_timm("mobilevitv2_100", 256, 256, last=True),
+    "efficientvit_m5_tf32": lambda: of_timm("efficientvit_m5", 1536, 224),
     "repeated_blocks": lambda: repeated_blocks(12, 32, 128),
-    "taken_apart": lambda: taken_apart(16, 65_536),
+    "taken_apart": lambda: taken_apart(48, 65_536),
     "films_last": lambda: films_last(12, 16, 160),
-    "largest_messages": lambda: largest_messages(60_000, 600_000),
-    "fields_in_graphs": lambda: fields_in_graphs(16_384, 39),
-    "many_critics": lambda: many_critics(8192),
+    "largest_messages": lambda: largest_messages(200_000, 2_000_000),
+    "fields_in_graphs": lambda: fields_in_graphs(131_072, 39),
+    "many_critics": lambda: many_critics(65_536),
 }
 
 

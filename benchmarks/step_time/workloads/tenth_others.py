@@ -17,8 +17,8 @@ def stereo_latents(batch: int, length: int) -> Step:
     """Stable Audio's autoencoder: waves of two sides, losses of spectra of three lengths."""
     from diffusers import AutoencoderOobleck
 
-    sizes = {"encoder_hidden_size": 64, "decoder_channels": 64}
-    model = AutoencoderOobleck(**sizes, downsampling_ratios=[2, 4, 4, 8]).cuda()
+    sizes = {"encoder_hidden_size": 64, "decoder_channels": 64, "decoder_input_channels": 32}
+    model = AutoencoderOobleck(**sizes).cuda()
     x = torch.randn(batch, 2, length, device="cuda")
     windows = {size: torch.hann_window(size, device="cuda") for size in (512, 1024, 2048)}
 

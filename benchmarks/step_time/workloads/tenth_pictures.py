@@ -19,12 +19,15 @@ def of_chances(found: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
 
 
 def asked_under_conditions(batch: int, size: int) -> Step:
-    """Conditional DETR over a ResNet; the matching on the host is left out."""
+    """Conditional DETR over a ResNet that learns too; the matching on the host is left out."""
     from transformers import ConditionalDetrConfig, ConditionalDetrForObjectDetection, ResNetConfig
 
     body = ResNetConfig(out_features=["stage4"])
     config = ConditionalDetrConfig(backbone_config=body, num_labels=91, auxiliary_loss=True)
     model = ConditionalDetrForObjectDetection(config).cuda()
+    for name, parameter in model.named_parameters():
+        if any(f"stages.{i}." in name for i in (1, 2, 3)):
+            parameter.requires_grad_(True)
     x = torch.randn(batch, 3, size, size, device="cuda")
     kinds = torch.randint(0, 91, (batch, 300), device="cuda")
     boxes = torch.rand(batch, 300, 4, device="cuda")
