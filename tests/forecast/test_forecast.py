@@ -67,6 +67,7 @@ def test_with_caches_a_run_lacks_what_was_alive_only_while_kernels_were_timed() 
     found = forecast(run, ENDLESS, workload="w", knobs={}).compilation
     assert found is not None and found.peak_is_in_first_step
     assert found.cached_peak_reserved_bytes == (20 + 40 + 50) * MiB
+    assert found.cached_peak_allocated_bytes == (20 + 40 + 50) * MiB
     assert [again.count for again in found.recompilations] == [2]
 
 

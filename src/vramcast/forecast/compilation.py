@@ -17,11 +17,13 @@ def compilation(
     done = trace.compilations
     if done is None:
         return None
-    peak_bytes = shown.peak_reserved_bytes
     has_allocated = any(begin < end for begin, end in done.spans)
+    cached = _cached(trace, budget) if has_allocated else shown
+    first_peak_bytes = shown.peaks_after_step[first_step][1]
     return Compilation(
-        peak_is_in_first_step=shown.peaks_after_step[first_step][1] == peak_bytes,
-        cached_peak_reserved_bytes=_cached_bytes(trace, budget) if has_allocated else peak_bytes,
+        peak_is_in_first_step=first_peak_bytes == shown.peak_reserved_bytes,
+        cached_peak_reserved_bytes=cached.peak_reserved_bytes,
+        cached_peak_allocated_bytes=cached.peak_allocated_bytes,
         recompilations=[
             Recompilation(function=function, reason=reason, count=count)
             for (function, reason), count in done.recompilations.items()
@@ -29,13 +31,12 @@ def compilation(
     )
 
 
-def _cached_bytes(trace: SimulatedRun, budget: Budget) -> int:
-    """Peak reserved bytes without memory that was allocated only to compile."""
+def _cached(trace: SimulatedRun, budget: Budget) -> Replay:
+    """The run without memory that was allocated only to compile."""
     # These events become step marks, which do nothing, so that the indices of other events stay the
     # same.
     events = np.where(_is_of_compiling(trace), 0, trace.events)
-    found = replay(events, trace.sizes, budget.settings, **trace.circumstances())
-    return found.peak_reserved_bytes
+    return replay(events, trace.sizes, budget.settings, **trace.circumstances())
 
 
 def _is_of_compiling(trace: SimulatedRun) -> NDArray[np.bool_]:

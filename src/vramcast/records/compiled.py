@@ -18,6 +18,7 @@ class Compilation(Part):
     # The peak of a run that finds everything in Inductor's caches, such as a second one: it times
     # no kernels.
     cached_peak_reserved_bytes: Bytes
+    cached_peak_allocated_bytes: Bytes | None = None  # None in predictions of older versions
     recompilations: list[Recompilation] = field(default_factory=list)
     # The same step without torch.compile; None where it was not simulated.
     eager_peak_reserved_bytes: Bytes | None = None
