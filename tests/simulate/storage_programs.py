@@ -124,6 +124,19 @@ def results_have_the_strides_that_torchs_kernels_give_them() -> None:
                 assert found == expected, (function, x.stride(), y.stride())
 
 
+def it_is_known_where_the_program_first_uses_a_workspace_that_a_compilation_took() -> None:
+    used_after, x = SESSION.device.library.vramcast_used_after, torch.ones(8, 8, device="cuda")
+    first = SESSION.device.num("allocations") + 1
+    with SESSION.gpu.compiling():
+        x @ x
+        x @ x
+    last = SESSION.device.num("allocations")
+    (workspace,) = (n for n in range(first, last + 1) if used_after(n) >= 0)
+    assert used_after(workspace) == 0
+    kept = torch.ones(1, device="cuda") + 1, x @ x, x @ x
+    assert used_after(workspace) == last + len(kept)
+
+
 def _alike(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(x.shape, x.stride(), device="cuda")
 

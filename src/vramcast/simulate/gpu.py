@@ -123,10 +123,12 @@ class SimulatedGpu:
         are no work of a step."""
         done = self.compilations = self.compilations or Compilations()
         begin, first_work = self.device.num("allocations"), self.device.library.vramcast_num_work()
+        self.device.library.vramcast_count_compilations(1)
         try:
             with self.not_counting():
                 yield
         finally:
+            self.device.library.vramcast_count_compilations(-1)
             self.device.library.vramcast_captured_since(first_work)
             end = self.device.num("allocations") if is_kept else begin
             done.spans.append((begin + 1, end + 1))
