@@ -12,6 +12,7 @@ from vramcast.allocator.settings import AllocatorSettings
 from vramcast.downsampling import downsample
 from vramcast.forecast.bands import step_bands
 from vramcast.forecast.budget import Budget
+from vramcast.forecast.compilation import with_filled_caches
 from vramcast.forecast.forecast import batch_size_point, forecast
 from vramcast.records.prediction import PhaseName, Prediction
 from vramcast.tracing.trace import Allocation, Compilations, SimulatedRun
@@ -67,7 +68,44 @@ def test_with_caches_a_run_lacks_what_was_alive_only_while_kernels_were_timed() 
     found = forecast(run, ENDLESS, workload="w", knobs={}).compilation
     assert found is not None and found.peak_is_in_first_step
     assert found.cached_peak_reserved_bytes == (20 + 40 + 50) * MiB
+    assert found.cached_peak_allocated_bytes == (20 + 40 + 50) * MiB
     assert [again.count for again in found.recompilations] == [2]
+
+
+def test_with_caches_a_workspace_is_taken_where_the_program_first_uses_it() -> None:
+    """The first of three is taken to compile; then the program makes, uses and frees two tensors,
+    the second of which would find room in what the first had."""
+    run = replace(
+        a_run(),
+        events=np.array([0, 1, 2, -2, 3, -3, 0]),
+        sizes=np.array([32, 30, 40]) * MiB,
+        categories=["workspaces", "temporaries", "temporaries"],
+        allocation=lambda number: Allocation(20 * MiB, "aten::empty"),
+        compilations=Compilations([(1, 2)], used_after={1: 2}),
+    )
+    found = with_filled_caches(run)
+    assert found.events.tolist() == [0, 2, 1, -2, 3, -3, 0]
+    assert run.compilations
+    run.compilations.used_after[1] = 0
+    assert with_filled_caches(run).events.tolist() == [0, 0, 2, -2, 3, -3, 0]
+
+
+def test_a_run_with_filled_caches_may_not_fit_where_one_that_compiles_does() -> None:
+    """What is freed after a timing has room for two tensors. Without it there is only what the
+    first tensor left, which has room for one of them and is not given back."""
+    run = replace(
+        a_run(),
+        events=np.array([0, 1, -1, 2, -2, 3, 4, 0]),
+        sizes=np.array([44, 24, 10, 30]) * MiB,
+        categories=["temporaries"] * 4,
+        allocation=lambda number: Allocation(20 * MiB, "aten::empty"),
+        compilations=Compilations([(1, 2)]),
+    )
+    budget = Budget(gpu=None, memory_bytes=50 * MiB, settings=AllocatorSettings.parse(""))
+    found = forecast(run, budget, workload="w", knobs={})
+    assert found.fits and found.peak_reserved_bytes == 44 * MiB
+    assert found.compilation and not found.compilation.cached_fits
+    assert found.compilation.cached_peak_reserved_bytes == (24 + 30) * MiB
 
 
 def predicted(settings: str, memory_bytes: int | None = None) -> Prediction:

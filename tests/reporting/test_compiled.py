@@ -44,6 +44,14 @@ def test_when_the_peak_is_and_what_caches_change_is_said() -> None:
     assert compiled_lines(first)[1].endswith("takes 1.00 GiB")
 
 
+def test_it_is_said_where_only_one_of_both_runs_fits() -> None:
+    larger = compiled(cached_peak_reserved_bytes=1 << 40, cached_fits=False)
+    assert compiled_lines(larger)[1].endswith(", which does not fit")
+    smaller = compiled(cached_peak_reserved_bytes=1 << 20, cached_fits=True)
+    assert compiled_lines(smaller)[1].endswith("takes 1.0 MiB")
+    assert compiled_lines(replace(smaller, fits=False))[1].endswith(", which fits")
+
+
 def test_what_is_compiled_again_is_said_with_the_reason_and_how_often() -> None:
     again = [Recompilation(function=f"f{n}", reason="another size", count=n) for n in range(1, 8)]
     lines = compiled_lines(compiled(recompilations=again))[2:]

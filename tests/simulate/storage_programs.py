@@ -90,6 +90,57 @@ def shapes_that_are_known_without_torchs_python_are_those_it_says() -> None:
         assert shapes[0] == shapes[1], (function, *shapes)
 
 
+def results_have_the_strides_that_torchs_kernels_give_them() -> None:
+    """Also of pictures of one pixel, which are contiguous and have channels last at once, and where
+    torch's Meta kernels in Python are loaded, whose strides are others."""
+    from torch.nn import functional as F
+
+    from vramcast.simulate import meta_kernels
+
+    meta_kernels.load()
+    shape, backward = (64, 96, 30, 10), torch.ops.aten
+    pictures = [torch.zeros(shape), torch.zeros(64, 10, 96, 30).permute(0, 2, 3, 1)]
+    pictures.append(torch.zeros(96, 64, 30, 10).transpose(0, 1))
+    pixels = torch.zeros(640, 96).as_strided((640, 96, 1, 1), (96, 1, 96, 96))
+    of_one = (
+        torch.relu,
+        F.hardswish,
+        lambda x: F.layer_norm(x, x.shape[1:]),
+        lambda x: x.cumsum(1),
+    )
+    of_two = (
+        lambda x, y: backward.mse_loss_backward(x, x, y, 1),
+        lambda x, y: backward.hardtanh_backward(x, y, 0, 1),
+        lambda x, y: backward.hardswish_backward(x, y),
+        lambda x, y: backward.glu_backward(x.narrow(1, 0, x.shape[1] // 2), y, 1),
+        lambda x, y: torch.where(x > y, x, y),
+    )
+    for x in (*pictures, pixels):
+        for function in of_one:
+            assert function(_alike(x)).stride() == function(x).stride(), (function, x.stride())
+        for y in [one for one in (*pictures, pixels) if one.shape == x.shape]:
+            for function in of_two:
+                found, expected = function(_alike(x), _alike(y)).stride(), function(x, y).stride()
+                assert found == expected, (function, x.stride(), y.stride())
+
+
+def it_is_known_where_the_program_first_uses_a_workspace_that_a_compilation_took() -> None:
+    used_after, x = SESSION.device.library.vramcast_used_after, torch.ones(8, 8, device="cuda")
+    first = SESSION.device.num("allocations") + 1
+    with SESSION.gpu.compiling():
+        x @ x
+        x @ x
+    last = SESSION.device.num("allocations")
+    (workspace,) = (n for n in range(first, last + 1) if used_after(n) >= 0)
+    assert used_after(workspace) == 0
+    kept = torch.ones(1, device="cuda") + 1, x @ x, x @ x
+    assert used_after(workspace) == last + len(kept)
+
+
+def _alike(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(x.shape, x.stride(), device="cuda")
+
+
 def _on(device: str, given: object) -> object:
     return given.detach().to(device) if isinstance(given, torch.Tensor) else given
 

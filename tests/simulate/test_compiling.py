@@ -6,15 +6,18 @@ import ctypes
 import importlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 import torch
 
 import vramcast
+from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patches import (
     autograd_cache,
     bitsandbytes_library,
@@ -127,6 +130,45 @@ def test_the_memory_of_a_graph_is_not_used_by_others(tmp_path: Path) -> None:
     assert often.peak_reserved_bytes == once.peak_reserved_bytes
     assert often.step.moved_bytes > 90 * once.step.moved_bytes / 2
     assert once.num_parameters == 8 * 8 + 8  # though only the graph is left of the model
+
+
+COPIED = """
+import torch
+
+def build():
+    x, weight = (torch.ones(4096, 4096, device="cuda") for _ in range(2))
+
+    @torch.compile(mode="reduce-overhead")
+    def run(x):
+        return (x @ weight).relu() @ weight
+
+    def step():
+        run(x)
+
+    return step
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_a_captured_graph_frees_the_copy_of_an_input_when_it_has_used_it(tmp_path: Path) -> None:
+    """Beside two tensors of 64 MiB and the copy of one that is used to the end there are never more
+    than two: a copy and what is made of it, or two results. cuBLAS has a workspace of 32 MiB."""
+    pytest.importorskip("triton")
+    (tmp_path / "work.py").write_text(COPIED)
+    found = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200")
+    assert found.compilation
+    assert 5 * 64 * MIB < found.peak_allocated_bytes < 6 * 64 * MIB
+
+
+def test_what_every_process_times_again_is_no_part_of_a_compilation() -> None:
+    numbers = iter((5, 9, 9))
+    device = SimpleNamespace(num=lambda _: next(numbers), library=MagicMock())
+    gpu: Any = SimpleNamespace(compilations=None, device=device, not_counting=nullcontext)
+    with SimulatedGpu.compiling(gpu):
+        pass
+    with SimulatedGpu.compiling(gpu, is_kept=False):
+        pass
+    assert gpu.compilations.spans == [(6, 10), (10, 10)]
 
 
 TIMED = """

@@ -1,8 +1,11 @@
 """What torch.compile adds to a prediction: when the peak is, and what Inductor's caches change."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
+from vramcast.allocator.addresses import Starts
 from vramcast.allocator.model import PRIVATE
 from vramcast.allocator.replay import EMPTY_CACHE, Replay, replay
 from vramcast.forecast.budget import Budget
@@ -11,17 +14,18 @@ from vramcast.tracing.trace import SimulatedRun, made_and_freed
 
 
 def compilation(
-    trace: SimulatedRun, budget: Budget, shown: Replay, first_step: int
-) -> Compilation | None:
-    """What torch.compile adds to the prediction. None where nothing was compiled."""
-    done = trace.compilations
-    if done is None:
-        return None
-    peak_bytes = shown.peak_reserved_bytes
-    has_allocated = any(begin < end for begin, end in done.spans)
+    trace: SimulatedRun, shown: Replay, cached: tuple[Replay, Replay], first_step: int
+) -> Compilation:
+    """What torch.compile adds to the prediction. `cached`: the replays of a run with filled caches,
+    within the budget and with enough memory."""
+    done, (cached_limited, cached_shown) = trace.compilations, cached
+    assert done
+    first_peak_bytes = shown.peaks_after_step[first_step][1]
     return Compilation(
-        peak_is_in_first_step=shown.peaks_after_step[first_step][1] == peak_bytes,
-        cached_peak_reserved_bytes=_cached_bytes(trace, budget) if has_allocated else peak_bytes,
+        peak_is_in_first_step=first_peak_bytes == shown.peak_reserved_bytes,
+        cached_peak_reserved_bytes=cached_shown.peak_reserved_bytes,
+        cached_peak_allocated_bytes=cached_shown.peak_allocated_bytes,
+        cached_fits=cached_limited.fits,
         recompilations=[
             Recompilation(function=function, reason=reason, count=count)
             for (function, reason), count in done.recompilations.items()
@@ -29,13 +33,37 @@ def compilation(
     )
 
 
-def _cached_bytes(trace: SimulatedRun, budget: Budget) -> int:
-    """Peak reserved bytes without memory that was allocated only to compile."""
-    # These events become step marks, which do nothing, so that the indices of other events stay the
-    # same.
+def allocates_to_compile(trace: SimulatedRun) -> bool:
+    done = trace.compilations
+    return done is not None and any(begin < end for begin, end in done.spans)
+
+
+def with_filled_caches(trace: SimulatedRun) -> SimulatedRun:
+    """The run without memory that was allocated only to compile, and with workspaces that were
+    first taken to compile where the program itself first uses them."""
+    assert trace.compilations
+    # These events become step marks, which do nothing.
     events = np.where(_is_of_compiling(trace), 0, trace.events)
-    found = replay(events, trace.sizes, budget.settings, **trace.circumstances())
-    return found.peak_reserved_bytes
+    places = np.arange(len(events) + 1.0)
+    for number, last in trace.compilations.used_after.items():
+        if last:
+            places[np.flatnonzero(events == number)] = _place_of(last, trace.events) + 0.5
+        else:
+            events[_numbers(events) == number] = 0
+    order = np.argsort(places, kind="stable")
+    place_now = np.argsort(order)
+    *begins, cublas_bytes = trace.starts
+    starts = Starts(*(int(place_now[i]) for i in begins))
+    return replace(
+        trace,
+        events=events[order[:-1]],
+        held_until={number: int(place_now[i]) for number, i in trace.held_until.items()},
+        starts=starts._replace(cublas_bytes=cublas_bytes),
+    )
+
+
+def _place_of(number: int, events: NDArray[np.int64]) -> int:
+    return int(np.flatnonzero(events == number)[0])
 
 
 def _is_of_compiling(trace: SimulatedRun) -> NDArray[np.bool_]:

@@ -12,11 +12,17 @@ from vramcast.allocator.replay import Replay, live_at, replay
 from vramcast.downsampling import downsample
 from vramcast.forecast.bands import phase_bands, step_bands
 from vramcast.forecast.budget import Budget
-from vramcast.forecast.compilation import compilation, private_bytes
+from vramcast.forecast.compilation import (
+    allocates_to_compile,
+    compilation,
+    private_bytes,
+    with_filled_caches,
+)
 from vramcast.forecast.failure import failed_allocation, memory_growth
 from vramcast.forecast.segments import segment_map
 from vramcast.forecast.step_memory import alive_groups, alive_places, step_memory
 from vramcast.forecast.timing.pipeline import forecast_step
+from vramcast.records.compiled import Compilation
 from vramcast.records.measurement import Outcome
 from vramcast.records.prediction import (
     CATEGORIES,
@@ -134,7 +140,6 @@ def _details(
         shown.allocated_bytes,
     )
     private = private_bytes(trace, budget, alive, shown)
-    first_step = 1 + segments.index(PhaseName.TRAIN)
     return {
         "breakdown_bytes": breakdown(categories, alive, shown, private),
         "largest_tensors": [describe(number) for number in largest],
@@ -146,10 +151,25 @@ def _details(
         "phase_bands": phase_bands(trace, segments),
         "step_bands": step_bands(trace, segments),
         "failure": failed_allocation(trace, budget, limited, shown, segments, describe),
-        "compilation": compilation(trace, budget, shown, first_step),
+        "compilation": _compilation(trace, budget, limited, shown, segments),
         "growth": memory_growth(trace, shown, budget.capacity_bytes, segments, describe),
         "segment_map": segment_map(trace, budget, limited),
     }
+
+
+def _compilation(
+    trace: SimulatedRun,
+    budget: Budget,
+    limited: Replay,
+    shown: Replay,
+    segments: Sequence[PhaseName],
+) -> Compilation | None:
+    if trace.compilations is None:
+        return None
+    cached = limited, shown
+    if allocates_to_compile(trace):
+        cached = replay_within(budget, with_filled_caches(trace), trace.sizes)
+    return compilation(trace, shown, cached, 1 + segments.index(PhaseName.TRAIN))
 
 
 def _step(trace: SimulatedRun, budget: Budget) -> StepForecast | None:

@@ -15,9 +15,12 @@ class Recompilation(Part):
 
 class Compilation(Part):
     peak_is_in_first_step: bool
-    # The peak of a run that finds everything in Inductor's caches, such as a second one: it times
-    # no kernels.
+    # The peak of a run that finds in Inductor's caches what they keep, such as a second one. It
+    # times only kernels that had one configuration.
     cached_peak_reserved_bytes: Bytes
+    cached_peak_allocated_bytes: Bytes | None = None  # None in predictions of older versions
+    # Whether that run fits; `fits` is of one that compiles. None in predictions of older versions.
+    cached_fits: bool | None = None
     recompilations: list[Recompilation] = field(default_factory=list)
     # The same step without torch.compile; None where it was not simulated.
     eager_peak_reserved_bytes: Bytes | None = None

@@ -36,8 +36,15 @@ def _when(p: Prediction, c: Compilation) -> str:
         return f"{when}, also in a run that finds what it compiles in Inductor's caches"
     return (
         f"{when} of a run that compiles and times its kernels; one that finds them in "
-        f"Inductor's caches takes {page.size(c.cached_peak_reserved_bytes)}"
+        f"Inductor's caches takes {page.size(c.cached_peak_reserved_bytes)}{_fits(p, c)}"
     )
+
+
+def _fits(p: Prediction, c: Compilation) -> str:
+    """Only where it differs from the run that compiles."""
+    if c.cached_fits in (None, p.fits):
+        return ""
+    return ", which fits" if c.cached_fits else ", which does not fit"
 
 
 def _again(c: Compilation) -> list[str]:

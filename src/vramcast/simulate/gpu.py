@@ -117,17 +117,21 @@ class SimulatedGpu:
         return bool(self.reads.notes()) or self.device.library.vramcast_has_guessed()
 
     @contextmanager
-    def compiling(self) -> Iterator[None]:
+    def compiling(self, *, is_kept: bool = True) -> Iterator[None]:
         """Marks allocations in this block as made only by a compilation: where Inductor's caches
-        already have the result, they do not happen. They are no work of a step."""
+        already have the result, they do not happen, unless it is one that they do not keep. They
+        are no work of a step."""
         done = self.compilations = self.compilations or Compilations()
         begin, first_work = self.device.num("allocations"), self.device.library.vramcast_num_work()
+        self.device.library.vramcast_count_compilations(1)
         try:
             with self.not_counting():
                 yield
         finally:
+            self.device.library.vramcast_count_compilations(-1)
             self.device.library.vramcast_captured_since(first_work)
-            done.spans.append((begin + 1, self.device.num("allocations") + 1))
+            end = self.device.num("allocations") if is_kept else begin
+            done.spans.append((begin + 1, end + 1))
 
     def all_notes(self) -> set[str]:
         notes = {*self.notes, *self.reads.notes()}

@@ -209,8 +209,16 @@ class Recording:
             starts=self._starts(events, allocations, names, categories),
             held_until=held_until,
             held_at_most_until=at_most,
-            compilations=self.gpu.compilations,
+            compilations=self._compilations(categories),
         )
+
+    def _compilations(self, categories: trace.Labels) -> trace.Compilations | None:
+        if done := self.gpu.compilations:
+            is_workspace = categories.codes == categories.words.index("workspaces")
+            numbers = (np.flatnonzero(is_workspace) + 1).tolist()
+            used_after = {n: self.device.library.vramcast_used_after(n) for n in numbers}
+            done.used_after = {n: last for n, last in used_after.items() if last >= 0}
+        return done
 
     def _starts(
         self,

@@ -156,6 +156,9 @@ class Compilations:
     spans: list[tuple[int, int]] = field(default_factory=list)
     # How often a function was compiled again, by its name and the reason.
     recompilations: Counter[tuple[str, str]] = field(default_factory=Counter)
+    # Of workspaces of cuBLAS that were first taken meanwhile: the last allocation before the
+    # program itself used them; 0 if it never did.
+    used_after: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

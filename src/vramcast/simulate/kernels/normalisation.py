@@ -39,13 +39,14 @@ def _statistics_shape(x: Tensor, shape: list[int]) -> list[int]:
 def layer_norm(x: Tensor, normalized_shape: list[int]) -> Any:
     dense = x.contiguous()
     rows, dtype = _statistics_shape(x, normalized_shape), accumulator_dtype(x)
-    return torch.empty_like(dense), new(*rows, dtype=dtype), new(*rows, dtype=dtype)
+    out = torch.empty_like(dense, memory_format=torch.contiguous_format)
+    return out, new(*rows, dtype=dtype), new(*rows, dtype=dtype)
 
 
 @kernel("_fused_rms_norm")
 def rms_norm(x: Tensor, normalized_shape: list[int]) -> Any:
     x = x.contiguous()
-    out = torch.empty_like(x)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
     return out, new(*_statistics_shape(x, normalized_shape), dtype=accumulator_dtype(x))
 
 

@@ -168,7 +168,7 @@ def scan(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
     is_integer = not (x.is_floating_point() or x.is_complex())
     dtype = dtype or (torch.int64 if is_integer else x.dtype)
     source = x if x.dtype == dtype else x.to(dtype)
-    out = torch.empty_like(source)
+    out = new(*source.shape, dtype=dtype)
     if x.dim() and x.numel() == x.shape[dim] > 1:
         scratch(scan_bytes(x.numel()))
     return out
@@ -185,7 +185,7 @@ def running_sum(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor
 
 @kernel("cummax", "cummin")
 def running_extreme(x: Tensor) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(x), torch.empty_like(x, dtype=torch.int64)
+    return new(*x.shape, dtype=x.dtype), new(*x.shape, dtype=torch.int64)
 
 
 @kernel("randperm", "randperm.generator")

@@ -65,6 +65,7 @@ void vramcast_reset() {
     give_back(recorder.shapes);
     recorder.node_locations.clear();
     recorder.workspaces.clear();
+    recorder.used_after.clear();
     streams.clear();
     give_back(work_log.list);
     work_log.begins.clear();
@@ -233,6 +234,15 @@ void vramcast_begin_pool(int64_t pool, int64_t stream, bool of_thread) {
 void vramcast_end_pool(int64_t pool) { private_pools.end(pool); }
 void vramcast_take_gemm_workspace(bool lt) { recorder.take_gemm_workspace(lt); }
 void vramcast_drop_gemm_workspaces() { recorder.drop_gemm_workspaces(); }
+// One more or one less is going on.
+void vramcast_count_compilations(int64_t change) { recorder.num_compiling += change; }
+// Of a workspace that a compilation took first: the last allocation before the program used it; 0 if
+// it never did, -1 for any other allocation.
+int64_t vramcast_used_after(int64_t allocation) {
+  const std::lock_guard lock(recorder.mutex);
+  const auto found = recorder.used_after.find(allocation);
+  return found == recorder.used_after.end() ? -1 : found->second;
+}
 // A graph is replayed: the work from `begin` to `end` is done again, and the host launches nothing.
 int64_t vramcast_num_work() { return work_log.size(); }
 void vramcast_note_group(const char* name, int64_t in_machine) {

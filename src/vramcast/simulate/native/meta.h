@@ -158,11 +158,18 @@ static bool run_on_host(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arg
   return true;
 }
 
-static void call_meta(const c10::OperatorHandle& op, const Operator& info,
-                      c10::ArrayRef<IValue> arguments, Stack& stack) {
+// Also where torch's Meta kernels in Python are loaded: their strides are not always those of a GPU.
+static const ShapeRule* shape_rule_of(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name();
+  return find_shape_rule(name.overload_name.empty() ? name.name
+                                                    : name.name + "." + name.overload_name);
+}
+
+static void call_meta(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arguments,
+                      Stack& stack) {
   BelowSimulation below;
-  if (info.shape_rule) {
-    auto results = (*info.shape_rule)(stack);
+  if (const auto* rule = shape_rule_of(op)) {
+    auto results = (*rule)(stack);
     stack.clear();
     for (auto& result : results.tensors) stack.emplace_back(std::move(result));
     return;
@@ -226,7 +233,7 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
   auto& metas = described->metas;
   metas.reserve(arguments.size());
   for (const auto& argument : arguments) metas.push_back(to_meta(argument));
-  call_meta(op, info, arguments, metas);
+  call_meta(op, arguments, metas);
   if (has_key) {
     described->is_kept = true;
     known.put(key, described);

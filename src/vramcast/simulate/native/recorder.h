@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -93,6 +94,10 @@ struct Recorder {
   std::map<std::pair<uint64_t, uint64_t>, int64_t> node_locations;
   // The number of the allocation by handle, stream, and whether it is cuBLASLt's.
   std::map<std::tuple<int64_t, int64_t, bool>, int64_t> workspaces;
+  std::atomic<int64_t> num_compiling = 0;  // compilations and timings that are going on
+  // Of the workspaces that were first taken meanwhile, by their allocation: the last allocation
+  // before the program itself used them.
+  std::map<int64_t, int64_t> used_after;
   int64_t gemm_workspace_bytes = 0;
   int64_t gemm_lt_workspace_bytes = 0;
   bool keeps_gemm_workspaces = true;
@@ -268,11 +273,19 @@ struct Recorder {
     const std::tuple of(handle.number, current_stream(), lt);
     {
       const std::lock_guard lock(mutex);
-      if (!num_bytes || workspaces.count(of)) return;
+      if (!num_bytes) return;
+      if (const auto found = workspaces.find(of); found != workspaces.end())
+        return note_use(found->second);
     }
     const auto id = take_workspace(num_bytes);
     const std::lock_guard lock(mutex);
     workspaces[of] = id;
+    if (num_compiling) used_after[id] = 0;
+  }
+  void note_use(int64_t id) {
+    if (num_compiling || used_after.empty()) return;
+    const auto found = used_after.find(id);
+    if (found != used_after.end() && !found->second) found->second = allocations.size();
   }
 
   // cuBLAS forgets its workspaces, whose memory is given back.

@@ -62,9 +62,14 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
   const auto like = [](size_t i) {
     return [i](const Arguments& a) { return at::empty_like(a[i].toTensor()); };
   };
-  const auto dense = [](const Arguments& a) {
-    return at::empty(a[0].toTensor().sizes(), a[0].toTensor().options());
+  const auto dense = [](size_t i) {
+    return [i](const Arguments& a) {
+      return at::empty(a[i].toTensor().sizes(), a[i].toTensor().options());
+    };
   };
+  // As torch's TensorIterator makes it: where all dimensions but two have one element, a result
+  // has the strides of a contiguous tensor even if the operand has those of channels_last.
+  const auto each = [](const Arguments& a) { return at::neg(a[0].toTensor()); };
   const auto both = [](size_t i, size_t j) {
     return [i, j](const Arguments& a) { return at::add(a[i].toTensor(), a[j].toTensor()); };
   };
@@ -81,15 +86,15 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
     return [=](const Arguments& a) { return Shapes(one(a).tensors[0], other(a).tensors[0]); };
   };
   static const std::unordered_map<std::string, ShapeRule> table = {
-      {"aten::relu", like(0)},
+      {"aten::relu", each},
       {"aten::hardtanh", like(0)},
-      {"aten::hardswish", like(0)},
+      {"aten::hardswish", each},
       {"aten::isnan", compared(0, 0)},
       {"aten::logical_not.out", compared(0, 0)},
       {"aten::logical_and.out", compared(0, 1)},
       {"aten::logical_or.out", compared(0, 1)},
       {"aten::logical_xor.out", compared(0, 1)},
-      {"aten::abs.out", [](const Arguments& a) { return at::neg(a[0].toTensor()); }},
+      {"aten::abs.out", each},
       {"aten::where.self",
        [](const Arguments& a) {
          // the order of the operands decides the strides
@@ -98,22 +103,19 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
       {"aten::rsub.Tensor", both(0, 1)},
       {"aten::floor_divide", both(0, 1)},
       {"aten::native_dropout_backward", like(0)},
-      {"aten::mse_loss_backward", both(1, 2)},
-      {"aten::log_sigmoid_backward", like(1)},
+      {"aten::mse_loss_backward", dense(1)},
+      {"aten::log_sigmoid_backward", like(0)},
       {"aten::multi_margin_loss_backward", like(1)},
       {"aten::multilabel_margin_loss_backward", like(1)},
       {"aten::_dirichlet_grad", like(0)},
       {"aten::binary_cross_entropy_backward", like(1)},
-      {"aten::glu_backward", like(1)},
+      {"aten::glu_backward", dense(1)},
       {"aten::_prelu_kernel", like(0)},
       {"aten::_prelu_kernel_backward", two(like(0), like(0))},
       {"aten::_weight_norm_interface", two(both(0, 1), like(1))},
       {"aten::_weight_norm_interface_backward", two(like(1), like(2))},
       {"aten::nll_loss2d_forward", losses2d},
-      {"aten::nll_loss2d_backward",
-       [](const Arguments& a) {
-         return at::empty(a[1].toTensor().sizes(), a[1].toTensor().options());
-       }},
+      {"aten::nll_loss2d_backward", dense(1)},
       {"aten::_adaptive_avg_pool2d",
        [](const Arguments& a) { return pooled(a[0].toTensor(), a[1].toIntVector()); }},
       {"aten::_adaptive_avg_pool2d_backward",
@@ -137,11 +139,11 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
        [](const Arguments& a) {
          return at::empty(a[1].toIntVector(), a[0].toTensor().options());
        }},
-      {"aten::hardtanh_backward", like(1)},
-      {"aten::hardswish_backward", like(1)},
-      {"aten::_sample_dirichlet", dense},
-      {"aten::_standard_gamma_grad", dense},
-      {"aten::roll", dense},
+      {"aten::hardtanh_backward", both(0, 1)},
+      {"aten::hardswish_backward", both(0, 1)},
+      {"aten::_sample_dirichlet", dense(0)},
+      {"aten::_standard_gamma_grad", dense(0)},
+      {"aten::roll", dense(0)},
       {"aten::flip", like(0)},
       {"aten::max", whole},
       {"aten::min", whole},

@@ -1,8 +1,8 @@
 """Inductor's CUDA graphs (mode="reduce-overhead") take their memory in a private pool.
 
 Why: torch's own trees of graphs rebuild tensors from addresses of the driver. Here a function runs
-as there: first in the pool to warm up, then captured, with copies of its inputs that stay. Later it
-is replayed in the memory it has, and the host launches nothing.
+as there: first in the pool to warm up, then captured, with copies of its inputs that it gives back
+when it has used them. Later it is replayed in the memory it has, and the host launches nothing.
 """
 
 import sys
@@ -55,6 +55,11 @@ class _Trees:
     def allocating(self) -> Iterator[None]:
         """What is allocated in this block comes from the pool, on its stream."""
         torch.cuda.synchronize()
+        with self.in_pool():
+            yield
+
+    @contextmanager
+    def in_pool(self) -> Iterator[None]:
         pool: Any = self
         with torch.cuda.stream(self.stream), torch.cuda.use_mem_pool(pool):
             yield
@@ -68,22 +73,21 @@ class _Trees:
         graph.replay()
 
     def has(self, tensor: torch.Tensor) -> bool:
-        return tensor.untyped_storage().data_ptr() in self.results
+        return _storage(tensor) in self.results
 
 
 class _Graphed:
     def __init__(self, model: Callable[[list[Any]], Any], static_inputs: set[int]) -> None:
         self._model, self._static_inputs = model, static_inputs
-        self._num_runs, self._copies = 0, dict[int, torch.Tensor]()
+        self._num_runs, self._copied = 0, list[int]()
 
     def run(self, trees: _Trees, inputs: list[Any]) -> Any:
         if self._num_runs == CAPTURE:
-            with trees.allocating():
-                self._copy(trees, inputs)
+            torch.cuda.synchronize()
+            self._copied = [i for i, value in enumerate(inputs) if self._is_copied(trees, i, value)]
         before = trees.library.vramcast_num_work()
-        for index, copy in self._copies.items():
-            copy.copy_(inputs[index])
-            inputs[index] = copy
+        given = {*map(_storage, filter(_is_on_gpu, inputs))}
+        self._copy(trees, inputs)
         with ExitStack() as stack:
             trees.library.vramcast_drop_gemm_workspaces()
             stack.callback(trees.library.vramcast_drop_gemm_workspaces)
@@ -93,15 +97,25 @@ class _Graphed:
         if self._num_runs > CAPTURE:
             trees.library.vramcast_replayed_since(before)
         self._num_runs += 1
-        trees.results |= {
-            tensor.untyped_storage().data_ptr()
-            for tensor in results
-            if isinstance(tensor, torch.Tensor) and tensor.is_cuda
-        }
+        # a result may be a view of an input
+        trees.results |= {*map(_storage, filter(_is_on_gpu, results))} - given
         return results
 
+    def _is_copied(self, trees: _Trees, index: int, value: Any) -> bool:
+        return index not in self._static_inputs and _is_on_gpu(value) and not trees.has(value)
+
     def _copy(self, trees: _Trees, inputs: list[Any]) -> None:
-        for index, value in enumerate(inputs):
-            is_tensor = isinstance(value, torch.Tensor) and value.is_cuda
-            if is_tensor and index not in self._static_inputs and not trees.has(value):
-                self._copies[index] = value.new_empty_strided(value.shape, value.stride())
+        """The function frees a copy when it has used it for the last time."""
+        for index in self._copied:
+            value = inputs[index]
+            with trees.in_pool():
+                inputs[index] = value.new_empty_strided(value.shape, value.stride())
+            inputs[index].copy_(value)
+
+
+def _is_on_gpu(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_cuda
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

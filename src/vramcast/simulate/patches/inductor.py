@@ -55,15 +55,19 @@ def apply(patcher: Patcher) -> None:
 
     def precompile(self: Any, *_: Any, **__: Any) -> None:
         if not self.launchers:
+            descends = self.inductor_meta.get("coordinate_descent_tuning")
+            self.is_best_kept = len(self.configs) > 1 or descends  # as check_autotune_cache has it
             self.compile_results = [Compiled(self, config) for config in self.configs]
             self._make_launchers()
             self._dynamic_scale_rblock()
 
     def bench(self: Any, launcher: Any, *arguments: Any, **options: Any) -> float:
-        """Allocates what Inductor's benchmark_gpu allocates."""
+        """Allocates what Inductor's benchmark_gpu allocates. Of a kernel that it gave one
+        configuration, and that is timed only because that has many registers, Inductor's cache
+        does not keep which one is best: every process times it again."""
         before = library.vramcast_begin_kernel(b"inductor::timing")  # no work of the step
         try:
-            with patcher.gpu.compiling():
+            with patcher.gpu.compiling(is_kept=self.is_best_kept):
                 copies = self.copy_args_to_cpu_if_needed(*arguments, **options)
                 self.maybe_clone_args(copies, *arguments, **options)
                 buffer_bytes = torch.cuda.get_device_properties().L2_cache_size
