@@ -73,9 +73,10 @@ MOST_LINES = 400
 # cuDNN and Triton's compiler, to time kernels by rows, channels and groups and by recorded ones
 # that are like them, not to run again what an evaluation repeats, to draw the random numbers of a
 # GPU, to stand in for flash-attn 3, to compute what decides sizes, and to run the host code of a
-# program's own CUDA extensions, and to hear the replays of a program's CUDA graphs.
+# program's own CUDA extensions, to hear the replays of a program's CUDA graphs, and to go on from
+# where a program first used the GPU when it is run a second time.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 158_700
+MOST_WORDS = 159_100
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

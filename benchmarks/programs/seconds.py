@@ -8,6 +8,7 @@ machine nothing else to do.
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import json
 import os
@@ -80,6 +81,8 @@ def prediction(program: Listed, checkouts: Path, data: Path) -> dict[str, float]
 
 def main() -> None:
     checkouts, data, names = Path(sys.argv[1]).resolve(), Path(sys.argv[2]).resolve(), sys.argv[3:]
+    # as pip leaves it; an environment may keep Python from doing so
+    compileall.compile_dir(HERE.parents[1] / "src" / "vramcast", quiet=1)
     for program in PROGRAMS:
         if names and program.name not in names:
             continue

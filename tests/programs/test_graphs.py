@@ -49,3 +49,11 @@ def test_a_graph_is_captured_after_the_warm_up_and_its_replays_are_steps(
     assert found.peak_phase.startswith(f"step {num_warm_up + 1}")
     warmed_up = vramcast.predict(line, gpu="h200", steps=num_warm_up)
     assert found.peak_reserved_bytes >= warmed_up.peak_reserved_bytes + 36 * MIB
+
+
+def test_a_program_that_does_all_its_training_on_another_stream_is_stopped(tmp_path: Path) -> None:
+    """effdet's loader gives its batches there."""
+    without_graph = TRAIN.partition("optimizer.zero_grad()\ngraph")[0]
+    (program := tmp_path / "train.py").write_text(without_graph)
+    found = vramcast.predict(["python", str(program), str(10**9)], gpu="h200")
+    assert 11 <= found.phases[-1].num_steps <= 13

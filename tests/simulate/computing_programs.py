@@ -91,6 +91,23 @@ def words_and_cells() -> None:
     _trains_as_on_the_host(Net(), torch.randint(50, (8, 6)), lambda net, x: -net(x)[:, 0].mean())
 
 
+def products_in_half_precision_are_summed_in_single_precision() -> None:
+    makes: list[Callable[[torch.Tensor], torch.Tensor]] = [
+        lambda x: x @ x.mT,
+        lambda x: torch.addmm(x[0, :, 0], x[0], x[0].mT),
+        lambda x: F.conv2d(x[None], x[:2, :3].unsqueeze(1).mT, groups=2),
+        lambda x: F.scaled_dot_product_attention(x[None], x[None], x[None]),
+    ]
+    with SESSION.gpu.computing(True):
+        for dtype in (torch.half, torch.bfloat16):
+            x = torch.randn(2, 40, 40).to(dtype)
+            for make in makes:
+                found, wanted = make(x.cuda()), make(x.float()).to(dtype)
+                assert found.dtype == dtype
+                torch.testing.assert_close(found.cpu(), wanted, rtol=0, atol=0)
+        assert not SESSION.gpu.has_guessed()
+
+
 def rows_that_a_network_chooses_are_those_that_it_chooses() -> None:
     with SESSION.gpu.computing(True):
         net, x = nn.Linear(300, 300), torch.randn(500, 300)

@@ -69,6 +69,11 @@ def shapes_that_are_known_without_torchs_python_are_those_it_says() -> None:
         (torch.cdist, torch.rand(3, 1, 30, 8), torch.rand(4, 26, 8)),
         (torch.searchsorted, torch.arange(8.0), x),
         (torch.bucketize, x.t(), torch.arange(8.0)),
+        (lambda x: torch.nan_to_num(x[:, ::2], 1.0), last),
+        *(
+            (lambda x, name=name: getattr(x.detach()[:, ::2], name)(), last)
+            for name in ("abs_", "nan_to_num_", "logical_not_")
+        ),
         (lambda x: x.unfold(0, 3, 2), x),
         (lambda x: torch.stack(torch.var_mean(x, (0, 2))), picture),
         (lambda x: torch.stack(torch.std_mean(x, 1, keepdim=True)), last),
@@ -163,6 +168,8 @@ with SESSION.recording():
     net = nn.Sequential(nn.Conv2d(6, 4, 3), nn.BatchNorm2d(4), nn.GroupNorm(2, 4)).cuda()
     loss = nn.functional.cross_entropy(net(x), torch.zeros(2, 7, 5, device="cuda").long())
     loss.backward()
+    for make in torch.optim.SGD, torch.optim.AdamW, torch.optim.Adagrad:
+        make(net.parameters(), fused=True).step()
     names = "torch._meta_registrations", "torch._inductor", "sympy"
     assert not [name for name in names if name in sys.modules]
     assert is_compile_supported("cpu") is True

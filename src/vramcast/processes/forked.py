@@ -23,6 +23,8 @@ _exit = os._exit
 Result = TypeVar("Result")
 # sends the result and does not return
 Deliver = Callable[[Any], NoReturn]
+# the file for the result of this process, and its process id
+_own = -1, -1
 
 
 def in_fork(function: Callable[[Deliver], Result]) -> Result:
@@ -46,7 +48,7 @@ def in_forks(
     for first in range(0, len(functions), most):
         begin(first)
         running = [_start(function) for function in functions[first : first + most]]
-        results += [_finish(*one) for one in running]
+        results += [finish(*one) for one in running]
     return results
 
 
@@ -56,14 +58,26 @@ def _start(function: Callable[[Deliver], Any]) -> tuple[int, int]:
     file = os.memfd_create("result")
     child = os.fork()
     if child == 0:
-        place = fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
-        os.close(file)
-        begin_task()
-        _run(function, place, os.getpid())
+        take_on_result(file)
+        _run(function)
     return child, file
 
 
-def _finish(child: int, descriptor: int) -> Any:
+def take_on_result(file: int) -> None:
+    """From now on this process runs the task, and its result goes into this file."""
+    global _own
+    _own = high(file), os.getpid()
+    begin_task()
+
+
+def high(descriptor: int) -> int:
+    """Moves it to where programs do not look."""
+    found = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, FIRST_DESCRIPTOR)
+    os.close(descriptor)
+    return found
+
+
+def finish(child: int, descriptor: int) -> Any:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     with open(descriptor, "rb") as file:
         file.seek(0)
@@ -79,8 +93,9 @@ def _finish(child: int, descriptor: int) -> Any:
     return value
 
 
-def _run(function: Callable[[Deliver], Any], place: int, own_pid: int) -> NoReturn:
+def _run(function: Callable[[Deliver], Any]) -> NoReturn:
     def deliver(result: Any, kind: str = "result") -> NoReturn:
+        place, own_pid = _own
         if os.getpid() == own_pid:
             data = pickle.dumps((kind, result), protocol=pickle.HIGHEST_PROTOCOL)
             with open(place, "r+b") as file:

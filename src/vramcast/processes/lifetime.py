@@ -68,10 +68,15 @@ def begin_task() -> None:
     _task_pid = os.getpid()
 
 
+def is_task() -> bool:
+    """Whether this process runs the task: user code did not fork it from there."""
+    return _task_pid in (None, os.getpid())
+
+
 def end_if_forked() -> None:
     """Ends this process if user code forked it from the task. Called after user code, before
     anything is written."""
-    if _task_pid not in (None, os.getpid()):
+    if not is_task():
         os._exit(1)
 
 

@@ -14,6 +14,10 @@ from torch.optim import optimizer as optim
 
 from vramcast.programs.watching import Watcher, and_then, replaced
 
+# torch advises 3 steps, and 11 with DistributedDataParallel. Some programs do all their training on
+# another stream, such as in the loop of a loader that copies its batches there.
+MOST_STEPS_BEFORE_CAPTURE = 11
+
 
 @contextmanager
 def hearing_replays(watcher: Watcher) -> Iterator[None]:
@@ -23,7 +27,9 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
     def stepped(optimizer: Any) -> None:
         if torch.cuda.is_current_stream_capturing():
             captured.append(optimizer)
-        watcher.is_warming_up = not optimizers_of and _is_on_another_stream()
+        is_early = captured or watcher.num_steps < MOST_STEPS_BEFORE_CAPTURE
+        is_before = bool(is_early) and not optimizers_of
+        watcher.is_warming_up = is_before and _is_on_another_stream()
 
     def end_capture(graph: Any) -> None:
         optimizers_of[graph] = captured.copy()

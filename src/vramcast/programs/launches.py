@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import torch.multiprocessing  # noqa: F401  what is patched
 
 from vramcast.errors import VramcastError
+from vramcast.processes.lifetime import is_task
 from vramcast.programs.after_import import after_import
 from vramcast.programs.running import run_as_main
 from vramcast.programs.saving import replace_everywhere
@@ -40,7 +41,6 @@ Check = Callable[[Program], Program]
 class _Launches:
     def __init__(self, watcher: Watcher, check: Check) -> None:
         self._watcher, self._check = watcher, check
-        self._pid = os.getpid()
         self._has_child_trained = False
 
     def understood(self, words: Sequence[str], environment: Mapping[str, str]) -> Program | None:
@@ -89,7 +89,7 @@ class _Launches:
     def _may_train(self) -> bool:
         """Whether a process started now, in this thread, may be the training."""
         is_main = threading.current_thread() is threading.main_thread()
-        return os.getpid() == self._pid and is_main and not self._watcher.num_steps
+        return is_task() and is_main and not self._watcher.num_steps
 
     def child(self, process: Any) -> bool:
         """Runs a multiprocessing process's function here. False where it must be started as a

@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from vramcast.errors import WorkloadError
-from vramcast.processes.lifetime import end_if_forked
+from vramcast.processes.lifetime import end_if_forked, is_task
 from vramcast.records.phases import PhaseName
 from vramcast.workload import user_traceback
 from vramcast.workload.launch_line import Program
@@ -70,7 +70,6 @@ class ProgramRun(ABC):
     ) -> None:
         self.program, self._scratch, self._stdin = program, scratch, stdin
         self._steps, self._whole = steps, whole
-        self._own_pid = os.getpid()
         self._is_seen = self._has_forked = False
         self._failure = self._how_ended = ""
 
@@ -145,8 +144,9 @@ class ProgramRun(ABC):
             self.deliver()
 
     def _forked(self) -> None:
-        is_worker = "multiprocessing" in sys._getframe(1).f_code.co_filename
-        self._has_forked = self._has_forked or not is_worker
+        file = sys._getframe(1).f_code.co_filename
+        is_programs = "multiprocessing" not in file and not file.startswith(OWN_FOLDER)
+        self._has_forked = self._has_forked or is_programs
 
     def _run(self) -> None:
         from vramcast.programs.running import run_as_main
@@ -193,10 +193,7 @@ class ProgramRun(ABC):
         leave = os._exit
 
         def exit_at_once(code: int) -> NoReturn:
-            if (
-                os.getpid() == self._own_pid
-                and threading.current_thread() is threading.main_thread()
-            ):
+            if is_task() and threading.current_thread() is threading.main_thread():
                 os._exit, self._how_ended = leave, " by os._exit"
                 self._check_exit(code)
                 self._see()

@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from math import prod
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from vramcast.processes.lifetime import is_task
 from vramcast.programs.after_import import after_import
 from vramcast.programs.scratch import put_back, set_aside
 from vramcast.programs.watching import Watcher, Wrap, replaced
@@ -36,7 +37,7 @@ class Saved:
     """The files that a program has saved, by the path that it gave."""
 
     def __init__(self, scratch: Path) -> None:
-        self._scratch, self._pid = scratch, os.getpid()
+        self._scratch = scratch
         self._kept: dict[str, Path] = {}
         self._stand_ins: set[str] = set()
         self._made_folders: set[str] = set()
@@ -59,7 +60,7 @@ class Saved:
 
     def watch_opened(self, event: str, arguments: Any) -> None:
         """An audit hook. Weights that a program writes by itself are removed at the end."""
-        if event != "open" or not isinstance(arguments[0], str) or os.getpid() != self._pid:
+        if event != "open" or not isinstance(arguments[0], str) or not is_task():
             return
         if not isinstance(arguments[2], int) or not arguments[2] & (os.O_WRONLY | os.O_RDWR):
             return
@@ -147,16 +148,20 @@ class Saved:
                     paths.remove(path)
                     paths.add(new + path[len(old) :])
 
+    def made_folders(self) -> frozenset[str]:
+        return frozenset(self._made_folders)
+
     def made_folder(self, path: Any) -> None:
-        if os.getpid() == self._pid:
+        if is_task():
             self._made_folders.add(os.path.realpath(os.fspath(path)))
 
     def owns(self, path: Any) -> bool:
         """Whether this path is an empty file that we made."""
         return os.path.realpath(os.fspath(path)) in self._stand_ins
 
-    def remove_stand_ins(self) -> None:
-        if os.getpid() != self._pid:
+    def remove_stand_ins(self, but: Collection[str] = ()) -> None:
+        """With the folders that were made for weights, but not these."""
+        if not is_task():
             return
         for path in self._find_ours():
             with contextlib.suppress(OSError):
@@ -166,7 +171,7 @@ class Saved:
                 if os.path.getsize(path) == 0:
                     os.unlink(path)
         put_back(self._scratch, for_new=False)
-        for folder in self._made_folders.intersection(map(os.path.dirname, self.names)):
+        for folder in self._made_folders.intersection(map(os.path.dirname, self.names)) - {*but}:
             with contextlib.suppress(OSError):
                 if not os.path.samefile(folder, "."):
                     shutil.rmtree(folder)

@@ -106,20 +106,25 @@ def is_compared(frame: FrameType) -> bool:
     return False
 
 
+@cache
+def _loops(code: CodeType) -> list[tuple[int, int, bool]]:
+    """Where the loops of a function begin and end, and whether each is a `while`."""
+    found, index_at = _instructions(code)
+    return [
+        (jump.argval, jump.offset, found[index_at[jump.argval]].opname != "FOR_ITER")
+        for jump in found
+        if "JUMP" in jump.opname and isinstance(jump.argval, int) and jump.argval <= jump.offset
+    ]
+
+
 def is_in_while_loop(frame: FrameType) -> bool:
     """Whether the innermost loop around the running instruction is a `while`. Where the function
     has no loop, its callers are looked at."""
     current: FrameType | None = frame
     while current is not None:
-        found, index_at = _instructions(current.f_code)
-        starts = [
-            jump.argval
-            for jump in found
-            if "JUMP" in jump.opname
-            and isinstance(jump.argval, int)
-            and jump.argval <= current.f_lasti <= jump.offset
-        ]
-        if starts:
-            return found[index_at[max(starts)]].opname != "FOR_ITER"
+        at = current.f_lasti
+        around = [loop for loop in _loops(current.f_code) if loop[0] <= at <= loop[1]]
+        if around:
+            return max(around)[2]
         current = current.f_back
     return False

@@ -140,6 +140,22 @@ class Device:
             self.library.vramcast_set_recording(False)
             self.library.vramcast_enable(False)
 
+    @contextmanager
+    def before_first_allocation(self, call: Callable[[], None]) -> Iterator[None]:
+        """Calls it once, before the next allocation in this block."""
+
+        def once(num_bytes: int, stream: int) -> int:
+            self.library.vramcast_set_limit_callback(LIMIT_CALLBACK(0))
+            call()
+            return 0
+
+        callback = LIMIT_CALLBACK(once)  # must live as long as C++ has the pointer to it
+        self.library.vramcast_set_limit_callback(callback)
+        try:
+            yield
+        finally:
+            self.library.vramcast_set_limit_callback(LIMIT_CALLBACK(0))
+
     def tell_running(self, modules: list[Any]) -> None:
         """Gives C++ the list of the modules that run in this thread, now and later."""
         self._with_lock.vramcast_set_running_modules(ctypes.py_object(modules))

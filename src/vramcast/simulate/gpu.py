@@ -104,13 +104,15 @@ class SimulatedGpu:
     @contextmanager
     def computing(self, computes: bool) -> Iterator[None]:
         """While in this block, the host really computes what the GPU would (if `computes`)."""
-        self.computes = computes
-        self.device.library.vramcast_begin_values(computes)
+        self.begin_values(computes)
         try:
             yield
         finally:
-            self.computes = False
-            self.device.library.vramcast_begin_values(False)
+            self.begin_values(False)
+
+    def begin_values(self, computes: bool) -> None:
+        self.computes = computes
+        self.device.library.vramcast_begin_values(computes)
 
     def has_guessed(self) -> bool:
         """Whether a value that was not computed has decided what the program did."""

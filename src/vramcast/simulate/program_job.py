@@ -15,6 +15,7 @@ from vramcast.errors import UsageError, WorkloadError
 from vramcast.forecast.budget import Budget
 from vramcast.processes.ask import TaskFailed
 from vramcast.processes.forked import in_fork
+from vramcast.processes.spare import Spare, can_be_forked, fork_spare, sockets
 from vramcast.programs.nvidia_smi import put_command
 from vramcast.programs.program_run import ProgramRun, counts
 from vramcast.programs.scratch import scratch_folder
@@ -48,7 +49,9 @@ MOST_COMPUTED_BYTES = 1 << 30
 @dataclass
 class _Seen:
     answer: Any
-    was_guessed: bool  # a value that was not computed decided what the program did
+    # a value that was not computed decided what the program did, and it may run again with all
+    # values computed
+    was_guessed: bool
 
 
 class ProgramJob(Job):
@@ -89,14 +92,14 @@ class ProgramJob(Job):
         **options: Any,
     ) -> Answer:
         """Runs the program in a fork. Where a guess decided what it did, it is run again with all
-        values computed. At sizes that the user did not choose, that happens only where it
-        failed."""
+        values computed: from where it first used the GPU, or else here from its beginning. At sizes
+        that the user did not choose, that happens only where it failed."""
         program = read_line(self.line.filled({**knobs, **self._given}))
         variables = with_rank(program.environment, self.rank_variables)
         program = replace(program, environment=variables)
-        seen = self._seen(program, use, **options)
+        seen = self._seen(program, use, has_spare=may_compute, **options)
         failure = seen.answer if isinstance(seen.answer, WorkloadError) else None
-        if failure or (may_compute and seen.was_guessed):
+        if seen.was_guessed and (failure or may_compute):
             with suppress(WorkloadError):
                 return self._seen(program, use, computes=True, **options).answer
         if failure:
@@ -144,6 +147,7 @@ class _SimulatedProgram(ProgramRun):
         locate: bool = True,
         locate_all: bool = False,
         computes: bool = False,
+        has_spare: bool = False,
     ) -> None:
         request = job.request
         super().__init__(
@@ -156,6 +160,11 @@ class _SimulatedProgram(ProgramRun):
         self._job, self._use, self._deliver = job, use, deliver
         self._limited, self._locate = limited, {"locate": locate, "locate_all": locate_all}
         self._computes, self._answer = computes, _Seen(None, False)
+        # waits where the program first uses the GPU, for the run with all values computed
+        self._spare: Spare | None = None
+        self._has_spare = has_spare and not limited and job.can_be_computed()
+        self._sockets_before = sockets()
+        self._folders_before: frozenset[str] = frozenset()
         # the allocator's, as the environment has them when CUDA starts
         self._settings: str | None = None
 
@@ -173,9 +182,32 @@ class _SimulatedProgram(ProgramRun):
             stack.enter_context(self._passes.repeating())
             if self._limited:
                 stack.enter_context(session.gpu.memory.limited())
+            if self._has_spare:
+                stack.enter_context(session.device.before_first_allocation(self._keep_spare))
             stack.enter_context(session.gpu.computing(self._computes))
             put_command(self._scratch / "bin", session.gpu.facts())
             yield session.device
+
+    def _keep_spare(self) -> None:
+        if not can_be_forked(self._sockets_before):
+            return
+        self._folders_before = self._saved.made_folders()
+        self._spare = fork_spare()
+        if self._spare is None:
+            _print_nothing()
+            self._computes = True
+            self._job.session.gpu.begin_values(True)
+
+    def _computed(self) -> _Seen | None:
+        """What the spare sees. None where there is none, or it fails."""
+        if self._spare is None:
+            return None
+        spare, self._spare = self._spare, None
+        self._saved.remove_stand_ins(but=self._folders_before)
+        with suppress(WorkloadError, TaskFailed):
+            seen: _Seen = spare.result()
+            return seen
+        return None
 
     def evaluate(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         if self._whole:
@@ -211,6 +243,14 @@ class _SimulatedProgram(ProgramRun):
         limits = self.watcher.limits()
         for limit in limits:
             gpu.note(limit)
+        is_short = time.process_time() <= MOST_SECONDS_TO_REPEAT
+        # most programs only print or compare the values that they read
+        has_sizes = bool(limits) or gpu.has_guessed_sizes
+        was_guessed = is_short and has_sizes and self._was_guessed()
+        may_run_again = was_guessed and self._spare is None
+        if was_guessed and (seen := self._computed()):
+            self._answer = seen
+            return
         settings = None if self._job.request.get("allocator_given") else self._settings
         run = replace(
             self._recording.describe(),
@@ -218,17 +258,15 @@ class _SimulatedProgram(ProgramRun):
             remarks=remarks,
             phase_counts=counts(self.watcher),
         )
-        is_short = time.process_time() <= MOST_SECONDS_TO_REPEAT
-        # most programs only print or compare the values that they read
-        has_sizes = bool(limits) or gpu.has_guessed_sizes
-        self._answer = _Seen(self._use(run), is_short and has_sizes and self._was_guessed())
+        self._answer = _Seen(self._use(run), may_run_again)
 
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
         try:
             super().failed(what, advice, error)
         except WorkloadError as told:
             if self._was_guessed():
-                self._deliver(_Seen(told, True))
+                may_run_again = self._spare is None
+                self._deliver(self._computed() or _Seen(told, may_run_again))
             raise
 
     def _was_guessed(self) -> bool:
@@ -240,6 +278,8 @@ class _SimulatedProgram(ProgramRun):
         return may_compute and session.gpu.has_guessed()
 
     def deliver(self) -> NoReturn:
+        if self._spare:
+            self._spare.end()
         self._deliver(self._answer)
 
 

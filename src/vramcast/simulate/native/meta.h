@@ -242,11 +242,12 @@ static Metas meta_results(const c10::OperatorHandle& op, const Operator& info,
 }
 
 // Nothing where it only writes to lists of tensors that are alike; where it makes a list of them,
-// the first one shows what they are like.
+// the first one shows what they are like. An optimizer's update has one Meta kernel, which does
+// nothing and is in Python: loading that takes longer than many a step.
 static Metas described_results(const c10::OperatorHandle& op, const Operator& info,
                                c10::ArrayRef<IValue> arguments) {
   static const auto nothing = std::make_shared<const Described>();
-  if (info.updates_list && are_alike(arguments)) return nothing;
+  if (info.is_whole_update || (info.updates_list && are_alike(arguments))) return nothing;
   if (info.maps_list && are_alike(arguments) && are_contiguous(arguments))
     return std::make_shared<const Described>(Stack(1, arguments[0]));
   // index_add of no rows: torch's Meta kernel looks at the first

@@ -261,6 +261,18 @@ static const OnHost& find_on_host(const std::string& name) {
   return found == on_host_by_name.end() ? by_itself : found->second;
 }
 
+// A product, a convolution or attention in half precision: GPUs sum in single precision, and many
+// CPUs have no instructions for halves, with which one takes up to 300 times as long. What is made
+// is rounded where it is kept.
+static void widen(const Operator& info, Stack& values) {
+  if (!info.is_laborious || !info.written_arguments.empty()) return;
+  for (auto& value : values) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const auto& tensor = value.toTensor();
+    if (c10::isReducedFloatingType(tensor.scalar_type())) value = tensor.to(at::kFloat);
+  }
+}
+
 inline bool Operator::writes_unsaid(size_t argument) const {
   const auto& places = on_host->writes;
   return std::find(places.begin(), places.end(), argument) != places.end();

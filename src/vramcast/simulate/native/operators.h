@@ -46,8 +46,7 @@ struct Operator {
   int32_t name = 0;
   const OnHost* on_host = nullptr;  // how the host computes what it does
   Kind kind = Kind::simulate;
-  bool is_of_torch = false;
-  bool is_copy = false;
+  bool is_of_torch = false, is_copy = false;
   bool transposes = false;  // t and transpose
   bool makes_alike = false;  // empty_like and zeros_like
   bool sends = false;        // _to_copy, which .cuda() is
@@ -99,9 +98,9 @@ struct Operator {
   bool is_deferred = false;  // what it makes of random numbers is worked out when it is asked for
   bool compares_equal = false, compares_unequal = false;  // eq, ne
   bool asks = false;    // a comparison, or whether all or any are true
-  bool counts = false;  // a sum
-  bool folds = false;   // a reduction or a scalar product
+  bool counts = false, folds = false;  // a sum; a reduction or a scalar product
   bool updates_list = false;  // writes to a list of tensors, as optimizers do, and returns nothing
+  bool is_whole_update = false;  // and is all that an optimizer does: _fused_adamw_
   bool maps_list = false;     // returns a list of tensors that are like those of its first
   // factories: which argument is the device, and which the layout
   int device_argument = -1, layout_argument = -1;
@@ -332,6 +331,7 @@ static Operator describe(const c10::OperatorHandle& op) {
   const auto& arguments = schema.arguments();
   const bool is_of_lists = full_name.rfind("aten::_foreach_", 0) == 0;
   result.updates_list = is_of_lists && schema.returns().empty();
+  result.is_whole_update = full_name.rfind("aten::_fused_", 0) == 0 && schema.returns().empty();
   static const std::unordered_set<std::string> by_element = {
       "add",  "sub", "mul", "div",     "addcmul", "addcdiv",    "lerp", "maximum",
       "sqrt", "neg", "abs", "minimum", "sign",    "reciprocal", "exp"};

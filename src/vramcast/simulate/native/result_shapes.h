@@ -85,16 +85,25 @@ inline const ShapeRule* find_shape_rule(const std::string& name) {
   const auto two = [](const ShapeRule& one, const ShapeRule& other) {
     return [=](const Arguments& a) { return Shapes(one(a).tensors[0], other(a).tensors[0]); };
   };
+  // with out=, which is the last; in place it may be a view with strides of its own
+  const auto into = [](const ShapeRule& rule) {
+    return [rule](const Arguments& a) {
+      const auto& out = a.back().toTensor();
+      auto made = rule(a);
+      return out.sizes() == made.tensors[0].sizes() ? Shapes(out) : made;
+    };
+  };
   static const std::unordered_map<std::string, ShapeRule> table = {
       {"aten::relu", each},
       {"aten::hardtanh", like(0)},
       {"aten::hardswish", each},
       {"aten::isnan", compared(0, 0)},
-      {"aten::logical_not.out", compared(0, 0)},
-      {"aten::logical_and.out", compared(0, 1)},
-      {"aten::logical_or.out", compared(0, 1)},
-      {"aten::logical_xor.out", compared(0, 1)},
-      {"aten::abs.out", each},
+      {"aten::logical_not.out", into(compared(0, 0))},
+      {"aten::logical_and.out", into(compared(0, 1))},
+      {"aten::logical_or.out", into(compared(0, 1))},
+      {"aten::logical_xor.out", into(compared(0, 1))},
+      {"aten::abs.out", into(each)},
+      {"aten::nan_to_num.out", into(each)},
       {"aten::where.self",
        [](const Arguments& a) {
          // the order of the operands decides the strides

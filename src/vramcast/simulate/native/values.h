@@ -320,6 +320,7 @@ static bool run_on_cpu(const c10::OperatorHandle& op, const Operator& info,
     }
     std::optional<DrawnByGpu> gpu;
     if (info.samples) gpu.emplace();
+    widen(info, values);
     if (info.on_host->compute)
       info.on_host->compute(values);
     else
