@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kernel_works import BF16, FP32, H200, addition, product, seconds
 
 from vramcast.forecast.timing.kernels import ATTENTION_RATES, REDUCTION_INNER, kernel_time
+from vramcast.forecast.timing.many_products import MANY, THIN
 from vramcast.forecast.timing.rates import peak_flops, shipped
 from vramcast.forecast.timing.walks import WALK
 from vramcast.hardware.gpus import GPUS
@@ -176,12 +177,15 @@ def test_the_table_is_complete() -> None:
     assert set(ACCESS_NAMES[1:]) <= set(rates.kernels)
     assert all(min(values) > 0 for values in rates.kernels.values())
     others = [v for n, v in rates.kernels.items() if n not in (WALK, REDUCTION_INNER)]
-    lengths = {2, 3, 4, 6}  # 6: of reductions of neighbours
+    # 5: of joined tensors and group norms, 6: of reductions of neighbours
+    lengths = {2, 3, 4, 5, 6}
     assert {len(values) for values in others} == lengths and len(rates.kernels[WALK]) == 7
-    assert {kind: len(values) for kind, values in rates.products.items()} == {
-        **dict.fromkeys(("tensor", "tensor unaligned", "tensor even", "fp32"), 5),
-        "vector": 3,
-    }
+    single = {kind: len(v) for kind, v in rates.products.items() if not kind.startswith(MANY)}
+    kinds = ("tensor", "tensor unaligned", "tensor even", "tensor turned", "fp32")
+    assert single == {**dict.fromkeys(kinds, 5), "vector": 3}
+    many = {kind.removeprefix(f"{MANY} ").removeprefix(f"{THIN} ") for kind in rates.products}
+    assert many == single.keys()
+    assert {len(v) for kind, v in rates.products.items() if kind.startswith(MANY)} == {4}
     lengths = (3, ATTENTION_RATES)
     assert all(len(values) in lengths and min(values) > 0 for values in rates.compute.values())
     assert set(rates.host) == {

@@ -11,12 +11,14 @@ from test_counted_work import step_of
 from vramcast.tracing.work import FORWARD, PLAIN, STRIDED, OperatorWork
 
 ELEMENTS = 1 << 26
+RUN = 1 << 13
 
 
-def joined(kind: int, dtype: int = BF16) -> OperatorWork:
+def joined(kind: int, dtype: int = BF16, run: int = RUN) -> OperatorWork:
+    """Two tensors: this many elements that lie beside each other come from one of them."""
     moved = 2.0 * ELEMENTS * (2 if dtype == BF16 else 4)
     access = PLAIN if kind == 1 else STRIDED
-    return OperatorWork("aten::cat", dtype, 0.0, moved, (2, ELEMENTS, 3, kind), FORWARD, access)
+    return OperatorWork("aten::cat", dtype, 0.0, moved, (2, ELEMENTS, run, kind), FORWARD, access)
 
 
 def sampled(points: int, channels: int, operator: str = "grid_sampler_2d") -> OperatorWork:
@@ -31,6 +33,12 @@ def test_tensors_with_gaps_are_joined_element_by_element() -> None:
     # recorded: half as many bytes take the same time where it goes by elements
     assert seconds(joined(3, FP32)) < 1.5 * with_gaps
     assert seconds(joined(1, FP32)) > 1.5 * in_vectors
+
+
+def test_short_runs_that_are_joined_take_longer() -> None:
+    """They write parts of sectors of 32 bytes; vectors have at least eight such elements."""
+    for kind, shortest in ((1, 8), (2, 3)):
+        assert seconds(joined(kind, run=shortest)) > 1.2 * seconds(joined(kind))
 
 
 def test_gradients_of_samples_are_added_one_by_one() -> None:

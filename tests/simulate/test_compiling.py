@@ -407,7 +407,9 @@ def test_tiles_of_a_product_that_do_not_fit_shared_memory_are_refused(
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
     tiles = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128}
     kernel = SimpleNamespace(
-        inductor_meta={"config_args": tiles}, triton_meta={"signature": {"x": "*bf16"}}
+        fn=SimpleNamespace(src=""),
+        inductor_meta={"config_args": tiles},
+        triton_meta={"signature": {"x": "*bf16"}},
     )
     inductor._check_shared_memory(kernel, SimpleNamespace(num_stages=3))
     with pytest.raises(errors.OutOfResources, match="262144"):

@@ -37,6 +37,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "argument_checks.h"
 #include "autocast.h"
 #include "by_hand.h"
 #include "collectives.h"

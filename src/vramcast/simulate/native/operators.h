@@ -392,11 +392,4 @@ static void simulate_from_now_on(const c10::OperatorHandle& op) {
   operators[&op.schema()].kind = Kind::simulate;
 }
 
-// Masks of bytes are not taken any more.
-static void check_mask(const Operator& info, c10::ArrayRef<IValue> arguments) {
-  if (!info.wants_mask) return;
-  const auto type = arguments[1].toTensor().scalar_type();
-  TORCH_CHECK(type == at::kBool, "masked_fill only supports boolean masks, but got dtype ", type);
-}
-
 }  // namespace vramcast

@@ -17,7 +17,7 @@ import torch
 from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attention
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernel_accesses import accesses_of
-from vramcast.simulate.kernel_registers import registers_of
+from vramcast.simulate.kernel_resources import resources_of
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS, FOUR, work_of
 from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
@@ -47,10 +47,12 @@ def apply(patcher: Patcher) -> None:
             if len(self._autotuner.compile_results) > 1:
                 return None
             with patcher.gpu.not_counting():
-                return registers_of(self._autotuner, self.config)
+                found = resources_of(self._autotuner, self.config)
+            return found and found.registers
 
         def make_launcher(self) -> Any:
-            _check_shared_memory(self._autotuner, self.config)
+            with patcher.gpu.not_counting():
+                _check_shared_memory(self._autotuner, self.config)
             return _launcher(self._autotuner, self.config, patcher.gpu)
 
     def precompile(self: Any, *_: Any, **__: Any) -> None:
@@ -128,7 +130,8 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
                 number = math.prod(arguments[place] for place in sizes_at if names[place][0] != "r")
                 number *= len(added)
                 run = accesses.added_runs.get(names[added[0]], 1)
-                rows = number // (tensors[run] if isinstance(run, str) else run)
+                # kernels that Inductor combines have lengths of other names
+                rows = number // max(1, tensors.get(run, 1) if isinstance(run, str) else run)
                 sizes = 0, number, arguments[added[0]].numel(), rows
                 work = *work[:2], work[2] + more_bytes, FOUR(*sizes)
             else:
@@ -147,16 +150,26 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
 def _check_shared_memory(kernel: Any, config: Any) -> None:
     """Raises OutOfResources, as Triton does, where tiles need too much shared memory. Inductor then
     keeps the tensors of this attempt alive until Python collects reference cycles."""
-    sizes = kernel.inductor_meta.get("config_args", {})
-    if {"BLOCK_M", "BLOCK_N", "BLOCK_K"} <= sizes.keys():
-        width = 4 if "*fp32" in kernel.triton_meta["signature"].values() else 2
-        rows = config.num_stages * (sizes["BLOCK_M"] + sizes["BLOCK_N"])
-        needed = rows * sizes["BLOCK_K"] * width
-        limit = torch.cuda.get_device_properties().shared_memory_per_block_optin
-        if needed > limit:
-            from triton.runtime.errors import OutOfResources
+    needed = _shared_bytes(kernel, config)
+    limit = torch.cuda.get_device_properties().shared_memory_per_block_optin
+    if needed > limit:
+        from triton.runtime.errors import OutOfResources
 
-            raise OutOfResources(needed, limit, "shared memory")
+        raise OutOfResources(needed, limit, "shared memory")
+
+
+def _shared_bytes(kernel: Any, config: Any) -> int:
+    """Shared memory of a kernel with tiles; 0 for others, which need little."""
+    if is_flex_attention(kernel.fn.src):
+        # The program's own functions of scores need some too: only the compiler knows how much.
+        found = resources_of(kernel, config)
+        return found.shared_bytes if found else 0
+    sizes = kernel.inductor_meta.get("config_args", {})
+    if not {"BLOCK_M", "BLOCK_N", "BLOCK_K"} <= sizes.keys():
+        return 0
+    width = 4 if "*fp32" in kernel.triton_meta["signature"].values() else 2
+    rows: int = config.num_stages * (sizes["BLOCK_M"] + sizes["BLOCK_N"])
+    return rows * int(sizes["BLOCK_K"]) * width
 
 
 def _work(
