@@ -78,7 +78,7 @@ batches (`by_hand.jsonl`).
 | batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
 | batch norm of networks in `eval()` | `evaluated_kernels` |
 | CTC losses; samples at points, likeness of others (refit.py names them) | `off_kernels` too |
-| convolutions | `shapes`, `volumes`, `layers` |
+| convolutions | `shapes`, `volumes`, `layers`; kernels of the sets `tenth`, `compiled_fourth` too |
 | convolutions, cuDNN's batch norm | kernels of the sets `mixed_third`, `mixed_fifth`, `sixth`, \
 `seventh`, `eighth`, `compiled_third` too |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |

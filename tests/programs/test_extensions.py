@@ -22,6 +22,7 @@ def predict(path: Path) -> tuple[vramcast.Prediction, list[str]]:
     return vramcast.predict(["python", str(path)], gpu="h200", progress=listen), printed
 
 
+@pytest.mark.usefixtures("workspaces_of_torch_2_11")
 def test_the_host_code_runs_and_allocates_what_it_does_on_a_gpu() -> None:
     """As measured on an H200 with nvcc (torch 2.11.0+cu130, 2026-11-18), predicted before."""
     found, printed = predict(PROGRAM)

@@ -103,10 +103,14 @@ OTHER_ORDER_ON_ARM = (
     "rarer-nan_to_num",
 )
 # By versions of torch: the efficient kernel takes fewer heads of k and v than of q; quantiles are
-# selected, not sorted, and the gradient of clamp is shared where it is at a bound.
+# selected, not sorted, the gradient of clamp is shared where it is at a bound, and that of the
+# larger of two is not changed in place.
 OTHER_OPERATORS_SINCE = {
     (2, 14): ("sdpa-gqa-f32", "sdpa-gqa128-f32"),
-    (2, 15): ("rarer-quantile", "rarer-nanquantile", "rarer-clamp-tensors"),
+    (2, 15): (
+        *("rarer-quantile", "rarer-nanquantile", "rarer-clamp-tensors"),
+        *("rarer-maximum", "rarer-triplet-swap"),
+    ),
 }
 
 

@@ -26,11 +26,19 @@ def _dense(x: Tensor) -> Tensor:
     return x.contiguous(memory_format=layout if is_wide else torch.contiguous_format)
 
 
-@kernel(
-    *(f"{name}{rank}d" for name in NEAREST for rank in (1, 2, 3)),
-    *(f"_{name}_aa" for name in (COPIED, "upsample_bicubic2d")),
-)
+@kernel(*(f"{name}{rank}d" for name in NEAREST for rank in (1, 2, 3)))
 def nearest(x: Tensor, output_size: Sequence[int], **_others: Any) -> Tensor:
+    out = _interpolated(x, output_size)
+    torch.ops.vramcast.carry_spread(out, x)  # masks are brought to the size of features
+    return out
+
+
+@kernel(*(f"_{name}_aa" for name in (COPIED, "upsample_bicubic2d")))
+def smoothed(x: Tensor, output_size: Sequence[int], **_others: Any) -> Tensor:
+    return _interpolated(x, output_size)
+
+
+def _interpolated(x: Tensor, output_size: Sequence[int]) -> Tensor:
     out = new(*x.shape[:2], *output_size, dtype=x.dtype, memory_format=_layout(x))
     _dense(x)
     return out

@@ -340,7 +340,8 @@ static std::tuple<double, bool, double> typical_value(const at::Tensor& tensor) 
 }
 // Of a tensor whose elements are some of those of another.
 static void carry_spread(const at::Tensor& tensor, const at::Tensor& other) {
-  if (const auto typical = typical_of(other); typical.has_spread()) set_typical(tensor, typical);
+  const auto typical = typical_of(other);
+  if (typical.has_spread() || typical.sure) set_typical(tensor, typical);
 }
 // An optimizer reads the number of the step of every parameter, on the host. What is on the device
 // is read by a kernel written in Python.
