@@ -52,8 +52,11 @@ def test_a_graph_is_captured_after_the_warm_up_and_its_replays_are_steps(
 
 
 def test_a_program_that_does_all_its_training_on_another_stream_is_stopped(tmp_path: Path) -> None:
-    """effdet's loader gives its batches there."""
+    """effdet's loader gives its batches there. Where its code names graphs, it may warm one up."""
     without_graph = TRAIN.partition("optimizer.zero_grad()\ngraph")[0]
-    (program := tmp_path / "train.py").write_text(without_graph)
-    found = vramcast.predict(["python", str(program), str(10**9)], gpu="h200")
-    assert 11 <= found.phases[-1].num_steps <= 13
+    num_steps = []
+    for name, comment in (("train.py", ""), ("later.py", "# TODO: torch.cuda.graph\n")):
+        (program := tmp_path / name).write_text(comment + without_graph)
+        found = vramcast.predict(["python", str(program), str(10**9)], gpu="h200")
+        num_steps.append(found.phases[-1].num_steps)
+    assert num_steps[0] <= 4 and 11 <= num_steps[1] <= 13

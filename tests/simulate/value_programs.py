@@ -64,6 +64,27 @@ def _buckets(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return apart, torch.where(apart < 16, apart, far.clamp(max=31))
 
 
+def a_number_of_any_type_is_read_as_the_host_reads_it() -> None:
+    floats = (torch.half, torch.bfloat16, torch.float, torch.double, torch.cfloat)
+    for dtype in (torch.bool, torch.uint8, torch.int16, torch.int64, *floats):
+        on_host = torch.tensor([0, 1, 3]).to(dtype)
+        read, expected = on_host.cuda()[2].item(), on_host[2].item()
+        assert (read, type(read)) == (expected, type(expected))
+    conjugate = torch.tensor([1 + 2j]).cuda().conj()
+    assert conjugate.item() == 1 - 2j
+
+
+def thousands_of_known_numbers_are_read_at_once() -> None:
+    flags = torch.zeros(4096, dtype=torch.bool, device="cuda").unbind()
+    on_host = torch.zeros(4096, dtype=torch.bool).unbind()
+    took = []
+    for several in (on_host, flags):
+        began = time.process_time()
+        assert not any(bool(one) for _ in range(5) for one in several)
+        took.append(time.process_time() - began)
+    assert took[1] < 20 * took[0]  # 60 times as long where Python did it
+
+
 def many_whole_numbers_are_worked_out_only_if_they_are_asked_for() -> None:
     began = time.process_time()
     made = [_buckets(torch.arange(SIDE, device="cuda"))[1] for _ in range(20)]

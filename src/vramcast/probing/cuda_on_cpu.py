@@ -77,7 +77,7 @@ class HostMemory(Device):
     """A device that counts no allocations, and whose values are real."""
 
     def __init__(self) -> None:
-        nothing = dict.fromkeys(("set_healthy", "begin_overlaps"), lambda *_: None)
+        nothing = dict.fromkeys(("set_healthy", "begin_overlaps", "begin_reads"), lambda *_: None)
         self.library: Any = SimpleNamespace(
             **{f"vramcast_{name}": f for name, f in nothing.items()}
         )

@@ -59,9 +59,14 @@ class Spare:
         self._child, self._file, self._order = child, file, order
 
     def result(self) -> Any:
-        """Lets it go on, and returns what it delivers. Its errors are raised here."""
+        """Lets it go on, and returns what it delivers. Its errors are raised here. Files that it
+        reads are afterwards where they were, because this process may go on too."""
+        places = _places()
         os.write(self._order, GO_ON)
-        return finish(self._child, self._file)
+        try:
+            return finish(self._child, self._file)
+        finally:
+            _put_at(places)
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
@@ -95,8 +100,7 @@ def _wait(descriptor: int, parent: int) -> None:
         if os.read(descriptor, 1) != GO_ON:
             _leave()
         os.close(descriptor)
-        for file, place in places.items():
-            os.lseek(file, place, os.SEEK_SET)
+        _put_at(places)
     except BaseException:
         _leave()
 
@@ -104,6 +108,12 @@ def _wait(descriptor: int, parent: int) -> None:
 def _places() -> dict[int, int]:
     regular = [file for file, mode in _open_files().items() if stat.S_ISREG(mode)]
     return {file: os.lseek(file, 0, os.SEEK_CUR) for file in regular}
+
+
+def _put_at(places: dict[int, int]) -> None:
+    for file, place in places.items():
+        with contextlib.suppress(OSError):  # closed since
+            os.lseek(file, place, os.SEEK_SET)
 
 
 def _leave() -> NoReturn:

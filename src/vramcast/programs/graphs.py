@@ -4,9 +4,15 @@ Before it captures, a program warms up on another stream, as torch's documentati
 graph takes comes on top of that, so these steps are not enough.
 """
 
+import os
+import re
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,6 +23,10 @@ from vramcast.programs.watching import Watcher, and_then, replaced
 # torch advises 3 steps, and 11 with DistributedDataParallel. Some programs do all their training on
 # another stream, such as in the loop of a loader that copies its batches there.
 MOST_STEPS_BEFORE_CAPTURE = 11
+# What code that captures a graph names.
+NAMES = re.compile(r"CUDAGraph|cuda\.graphs?\b|graphed_callable|torch\.cuda import [^\n]*\bgraph\b")
+TORCH = os.path.dirname(torch.__file__)
+OWN_FOLDER = str(Path(__file__).resolve().parents[1])
 
 
 @contextmanager
@@ -28,8 +38,8 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
         if torch.cuda.is_current_stream_capturing():
             captured.append(optimizer)
         is_early = captured or watcher.num_steps < MOST_STEPS_BEFORE_CAPTURE
-        is_before = bool(is_early) and not optimizers_of
-        watcher.is_warming_up = is_before and _is_on_another_stream()
+        is_before = bool(is_early) and not optimizers_of and _is_on_another_stream()
+        watcher.is_warming_up = is_before and _may_capture(sys._getframe(1))
 
     def end_capture(graph: Any) -> None:
         optimizers_of[graph] = captured.copy()
@@ -60,3 +70,36 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
 def _is_on_another_stream() -> bool:
     cuda: Any = torch.cuda
     return bool(cuda.is_initialized() and cuda.current_stream() != cuda.default_stream())
+
+
+def _may_capture(frame: FrameType | None) -> bool:
+    """Whether the code that trains, or other code of its packages, names CUDA graphs."""
+    folders = set[str]()
+    while frame is not None:
+        name = frame.f_globals.get("__name__", "")
+        folders.add(_folder_of(frame.f_code.co_filename, name))
+        frame = frame.f_back
+    files = [getattr(module, "__file__", None) or "" for module in [*sys.modules.values()]]
+    own = (file for file in files if file.startswith(tuple(filter(None, folders))))
+    return any(map(_names_graphs, own))
+
+
+def _folder_of(file: str, name: str) -> str:
+    """The folder of the outermost package that a file belongs to, or of the main program; else the
+    file. Empty for torch and vramcast."""
+    if file.startswith(("<", TORCH + os.sep, OWN_FOLDER + os.sep)):
+        return ""
+    path = Path(file).resolve()
+    is_folder = path.name == "__init__.py" or name == "__main__"
+    above = name.count(".") + is_folder
+    return f"{path.parents[above - 1]}{os.sep}" if above else str(path)
+
+
+@cache
+def _names_graphs(file: str) -> bool:
+    if not file.endswith(".py") or file.startswith((TORCH + os.sep, OWN_FOLDER + os.sep)):
+        return False
+    try:
+        return NAMES.search(Path(file).read_text(errors="replace")) is not None
+    except OSError:
+        return True

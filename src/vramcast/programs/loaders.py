@@ -16,6 +16,7 @@ from typing import Any
 import torch.utils.data.dataloader as loading
 from torch.utils.data import Dataset, IterableDataset
 
+from vramcast.programs.garbage import collecting_new_garbage
 from vramcast.programs.watching import Watcher, replaced
 from vramcast.units import format_bytes
 
@@ -125,6 +126,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
         stack.enter_context(replaced(BY_WORKERS, "_try_put_index", ask_ahead))
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
+        stack.enter_context(collecting_new_garbage(watcher))
         yield
 
 

@@ -52,6 +52,7 @@ class HostReads:
     def begin_round(self) -> None:
         """From here on, repeated reads count as a new loop."""
         self._num_reads: Counter[tuple[CodeType, int]] = Counter()
+        self._device.library.vramcast_begin_reads(MAX_KNOWN_READS)
         self._set_healthy(1.0)
 
     def condition(self, assumed: bool, is_sure: bool) -> bool:
@@ -86,7 +87,8 @@ class HostReads:
         return assumed
 
     def known(self) -> None:
-        """Counts a read of a value that was really computed: even then a loop may wait for ever."""
+        """Counts a read of a value that was really computed: even then a loop may wait for ever.
+        Called only for those after as many of a round were read in C++ (native/reading.h)."""
         self._count_place(_reading_frame(), MAX_KNOWN_READS)
 
     def notes(self) -> list[str]:

@@ -162,6 +162,7 @@ class _SimulatedProgram(ProgramRun):
         self._computes, self._answer = computes, _Seen(None, False)
         # waits where the program first uses the GPU, for the run with all values computed
         self._spare: Spare | None = None
+        self._has_tried_spare = self._is_answered = False
         self._has_spare = has_spare and not limited and job.can_be_computed()
         self._sockets_before = sockets()
         self._folders_before: frozenset[str] = frozenset()
@@ -202,7 +203,7 @@ class _SimulatedProgram(ProgramRun):
         """What the spare sees. None where there is none, or it fails."""
         if self._spare is None:
             return None
-        spare, self._spare = self._spare, None
+        spare, self._spare, self._has_tried_spare = self._spare, None, True
         self._saved.remove_stand_ins(but=self._folders_before)
         with suppress(WorkloadError, TaskFailed):
             seen: _Seen = spare.result()
@@ -219,6 +220,17 @@ class _SimulatedProgram(ProgramRun):
             found = (os.environ[name] for name in VARIABLES if os.environ.get(name))
             self._settings = next(found, "")
         self._recording.begin(phase)
+        if self.watcher.num_steps and self._spare and not self._saved.names:
+            self._leave_to_spare()
+
+    def _leave_to_spare(self) -> None:
+        """Ends this run where it is already known that its answer will be that of the run with all
+        values computed. Where that one fails, this one goes on."""
+        if not (self._job.session.gpu.has_guessed_sizes and self._is_short()):
+            return
+        if self._was_guessed() and (seen := self._computed()):
+            self._answer, self._is_answered = seen, True
+            self.watcher.stop()
 
     def has_used_gpu(self) -> bool:
         return self._job.session.device.num("allocations") > 1  # the session makes the first
@@ -236,6 +248,8 @@ class _SimulatedProgram(ProgramRun):
     def describe(self, remarks: list[str]) -> None:
         gpu = self._job.session.gpu
         self._job.session.check_all_was_computed()
+        if self._is_answered:
+            return
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
         if gpu.device.library.vramcast_used_another_gpu():
@@ -243,11 +257,10 @@ class _SimulatedProgram(ProgramRun):
         limits = self.watcher.limits()
         for limit in limits:
             gpu.note(limit)
-        is_short = time.process_time() <= MOST_SECONDS_TO_REPEAT
         # most programs only print or compare the values that they read
         has_sizes = bool(limits) or gpu.has_guessed_sizes
-        was_guessed = is_short and has_sizes and self._was_guessed()
-        may_run_again = was_guessed and self._spare is None
+        was_guessed = self._is_short() and has_sizes and self._was_guessed()
+        may_run_again = was_guessed and self._spare is None and not self._has_tried_spare
         if was_guessed and (seen := self._computed()):
             self._answer = seen
             return
@@ -265,7 +278,7 @@ class _SimulatedProgram(ProgramRun):
             super().failed(what, advice, error)
         except WorkloadError as told:
             if self._was_guessed():
-                may_run_again = self._spare is None
+                may_run_again = self._spare is None and not self._has_tried_spare
                 self._deliver(self._computed() or _Seen(told, may_run_again))
             raise
 
@@ -276,6 +289,10 @@ class _SimulatedProgram(ProgramRun):
         is_small = session.device.peak_allocated_bytes() <= MOST_COMPUTED_BYTES
         may_compute = is_small and not self._computes and self._job.can_be_computed()
         return may_compute and session.gpu.has_guessed()
+
+    @staticmethod
+    def _is_short() -> bool:
+        return time.process_time() <= MOST_SECONDS_TO_REPEAT
 
     def deliver(self) -> NoReturn:
         if self._spare:

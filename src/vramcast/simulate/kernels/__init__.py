@@ -29,7 +29,7 @@ from vramcast.simulate.kernels import (  # noqa: F401
     without_memory,
 )
 from vramcast.simulate.kernels.registry import ARGUMENT_NAMES, KERNELS, Kernel, Target, tensors_in
-from vramcast.simulate.kernels.work import WITHOUT_KERNEL, work_of
+from vramcast.simulate.kernels.work import WITHOUT_KERNEL, kept_work_of
 
 # after these, written values are still known: they do not change, or the kernel sets them itself
 KEEPS_VALUES = ("_amp_foreach_non_finite_check_and_unscale_", "_index_put_impl_")
@@ -132,7 +132,7 @@ def _wrap(name: str, overload: Any, function: Kernel, device: ctypes.CDLL) -> Ke
         if computes:
             torch.ops.vramcast.keep_computed(tensors_in([result]))
         if base_name not in WITHOUT_KERNEL:
-            work = work_of(base_name, arguments, named, result)
+            work = kept_work_of(base_name, arguments, named, result)
             device.vramcast_add_work(encoded[1], *work)
         if base_name in HOST_WAITS:
             device.vramcast_finish_stream()

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -40,6 +41,7 @@ DETERMINISTIC = (
     "deterministic convolutions: cuDNN leaves out kernels whose results vary; their workspaces are "
     "taken to be those of its free choice"
 )
+Size = tuple[int, ...]
 DEPTHWISE = (Backend.CudaDepthwise2d, Backend.CudaDepthwise3d)
 CUDNN = (Backend.Cudnn, Backend.CudnnTranspose)
 
@@ -70,12 +72,8 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
     # only single precision is rounded to TF32
     tf32 = tf32 and x.dtype == torch.float32
     channels_last = _layout(x, weight) != torch.contiguous_format
-    lists = dict(x=x.shape, weight=weight.shape, **geometry._asdict())
-    sizes: Any = {
-        name: size if isinstance(size, int) else tuple(size) for name, size in lists.items()
-    }
-    convolution = Layer(dtype, tf32, channels_last, y=tuple(y.shape), **sizes)
-    key = convolution_key(dtype=dtype, channels_last=channels_last, **sizes)
+    shapes = x.shape, weight.shape, y.shape
+    convolution, key = _layer(dtype, tf32, channels_last, *shapes, *map(_hashable, geometry))
     workspace = _workspace_bytes(which, convolution, key)
     # torch keeps a plan for each thread, whether it was tried out or not
     plan = (threading.get_ident(), which, key, tf32)
@@ -89,6 +87,20 @@ def _run(which: int, x: Tensor, weight: Tensor, y: Tensor, geometry: Geometry, t
         workspace = gpu.fastest(tried) if gpu.fastest else workspace
     gpu.convolution_plans.add(plan)
     scratch(workspace)
+
+
+def _hashable(size: Any) -> Any:
+    return size if isinstance(size, int) else tuple(size)
+
+
+@lru_cache(1 << 12)
+def _layer(
+    dtype: str, tf32: bool, channels_last: bool, x: Size, weight: Size, y: Size, *geometry: Any
+) -> tuple[Layer, str]:
+    """The convolution, and as text. They are kept, because every step has the same ones."""
+    sizes = {"x": tuple(x), "weight": tuple(weight), **Geometry(*geometry)._asdict()}
+    convolution = Layer(dtype, tf32, channels_last, y=tuple(y), **sizes)
+    return convolution, convolution_key(dtype=dtype, channels_last=channels_last, **sizes)
 
 
 def _is_deterministic() -> bool:

@@ -7,7 +7,7 @@ A function receives the arguments that are named like its parameters, by torch's
 ARGUMENT_NAMES.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,6 +30,11 @@ ARGUMENT_NAMES = {
     "grad_input_mask": "wanted",
 }
 SEQUENCES = (list, tuple)
+# Types of arguments that hold no tensor.
+PLAIN = frozenset(
+    (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout)
+    + (torch.memory_format,)
+)
 Kernel = Callable[..., Any]
 KERNELS: dict[str, Kernel] = {}
 
@@ -153,10 +158,17 @@ def typical(tensor: Tensor) -> tuple[float, bool, float]:
 def tensors_in(value: Any) -> list[Tensor]:
     if isinstance(value, Tensor):
         return [value]
-    found = []
-    for item in value if isinstance(value, SEQUENCES) else ():
+    found = list[Tensor]()
+    if isinstance(value, SEQUENCES):
+        _gather(value, found)
+    return found
+
+
+def _gather(values: Iterable[Any], found: list[Tensor]) -> None:
+    for item in values:
+        if type(item) in PLAIN:  # to ask whether it is a tensor takes longer
+            continue
         if isinstance(item, Tensor):
             found.append(item)
         elif isinstance(item, SEQUENCES):
-            found += tensors_in(item)
-    return found
+            _gather(item, found)

@@ -132,8 +132,13 @@ BLOCK_THREADS, BLOCKS_AT_ONCE, RADIX_DIGITS = 256, 6, 256
 def topk(
     x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, Tensor]:
-    metas = meta_result(torch.ops.aten.topk.default, x, k, dim)
-    values, indices = like(metas[0]), like(metas[1])
+    if -x.dim() <= dim < x.dim() and 0 <= k <= x.shape[dim]:
+        shape = [*x.shape]
+        shape[dim] = k
+        values, indices = (new(*shape, dtype=dtype) for dtype in (x.dtype, torch.int64))
+    else:  # a single number, or torch's error
+        metas = meta_result(torch.ops.aten.topk.default, x, k, dim)
+        values, indices = like(metas[0]), like(metas[1])
     if x.numel():
         dense = x.contiguous()
         length = x.shape[dim] if x.dim() else 1

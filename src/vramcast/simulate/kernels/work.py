@@ -2,12 +2,13 @@
 
 import ctypes
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from vramcast.simulate.kernels.indexing import UNSORTED_INDICES
+from vramcast.simulate.kernels.registry import PLAIN as PLAIN_TYPES
 from vramcast.simulate.kernels.registry import suggest_memory_format, tensors_in
 from vramcast.tracing.work import (
     CONVERTING,
@@ -35,13 +36,51 @@ SCANS = ("cum", "logcum", "_logcum")
 # Their rates are those of strided access, as for operators whose tensors have different shapes.
 NOT_IN_VECTORS = ("topk", "cudnn_batch_norm", "cudnn_batch_norm_backward")
 ENLARGED = "upsample_bilinear2d_backward"
+Work = tuple[int, float, float, Any, int]
+MOST_KNOWN = 1 << 14
+_known: dict[tuple[Any, ...], Work] = {}
 # c10::ScalarType
 DTYPE_NUMBERS = {torch.float16: 5, torch.float32: 6, torch.float64: 7, torch.bfloat16: 15}
 
 
-def work_of(
+def kept_work_of(
     name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any
-) -> tuple[int, float, float, Any, int]:
+) -> Work:
+    """As work_of, where all arguments are named. It is kept, because a step calls most operators
+    many times with tensors of the same shapes."""
+    key = None if name in NAMED_ELEMENTS else _key(name, named, result)
+    if key is None:
+        return work_of(name, arguments, named, result)
+    if (work := _known.get(key)) is None:
+        if len(_known) >= MOST_KNOWN:
+            _known.clear()
+        work = _known[key] = work_of(name, arguments, named, result)
+    return work
+
+
+def _key(name: str, named: Mapping[str, Any], result: Any) -> tuple[Any, ...] | None:
+    """All that the work depends on. None where it may depend on more."""
+    parts = [name, uses_tf32(name), *named]
+    return tuple(parts) if _describe((*named.values(), result), parts) else None
+
+
+def _describe(values: Iterable[Any], parts: list[Any]) -> bool:
+    """Appends what can be compared. False where a value cannot be described."""
+    for value in values:
+        if type(value) in PLAIN_TYPES:
+            parts.append(value)
+        elif isinstance(value, torch.Tensor) and value.layout == torch.strided:
+            parts += (value.shape, value.stride(), value.dtype, value.is_cuda)
+        elif isinstance(value, list | tuple):
+            parts.append(len(value))
+            if not _describe(value, parts):
+                return False
+        else:
+            return False
+    return True
+
+
+def work_of(name: str, arguments: Sequence[Any], named: Mapping[str, Any], result: Any) -> Work:
     """Type, floating-point operations, bytes, sizes and access of one call of an operator."""
     tensors = tensors_in((arguments, result))
     num_bytes = float(sum([t.nbytes for t in tensors if t.is_cuda]))

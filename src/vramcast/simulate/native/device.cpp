@@ -16,7 +16,6 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_fused_sdp_choice.h>
-#include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/rand.h>
@@ -45,6 +44,7 @@
 #include "host_values.h"
 #include "meta.h"
 #include "products.h"
+#include "reading.h"
 #include "recurrent.h"
 #include "repeating.h"
 #include "scratch.h"
@@ -343,18 +343,6 @@ static void carry_spread(const at::Tensor& tensor, const at::Tensor& other) {
   const auto typical = typical_of(other);
   if (typical.has_spread() || typical.sure) set_typical(tensor, typical);
 }
-// An optimizer reads the number of the step of every parameter, on the host. What is on the device
-// is read by a kernel written in Python.
-static at::Scalar read_number(DispatchKeySet keys, const at::Tensor& tensor) {
-  const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
-  if (tensor.is_cpu() && !below.has(DispatchKey::Python))
-    return at::_ops::_local_scalar_dense::redispatch(below, tensor);
-  static const auto in_python = c10::Dispatcher::singleton()
-                                    .findSchemaOrThrow("vramcast::_local_scalar_dense", "")
-                                    .typed<at::Scalar(const at::Tensor&)>();
-  return in_python.redispatch(keys, tensor);
-}
-
 TORCH_LIBRARY(vramcast, library) {
   library.def("_local_scalar_dense(Tensor tensor) -> Scalar");
   library.def("values(Tensor tensor) -> Tensor?");

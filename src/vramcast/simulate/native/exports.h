@@ -135,6 +135,7 @@ bool vramcast_copy_known(int64_t tensor, int64_t host) {
 }
 void vramcast_read_result() { guess_was_read = guess_was_read || kernel_has_guessed; }
 bool vramcast_has_guessed() { return guess_was_read; }
+void vramcast_begin_reads(int64_t num) { num_reads_left = num; }
 void vramcast_begin_overlaps(double share) { overlaps = {share, false}; }
 bool vramcast_overlaps_were_asked() { return overlaps.were_asked; }
 void vramcast_set_healthy(double value, double gradient) { healthy = {value, gradient}; }
