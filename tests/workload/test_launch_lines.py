@@ -190,6 +190,19 @@ def test_of_a_script_of_a_shell_the_lines_are_shown_that_may_start_the_training(
         ]
 
 
+def test_a_variable_on_a_line_of_its_own_is_no_part_of_the_line_that_is_shown(train: str) -> None:
+    Path("run.sh").write_text(
+        "model=small\n\npython train.py --model $model\n"
+        "model=large\nNAME='a b' python train.py --model $model\n"
+    )
+    with pytest.raises(WorkloadError) as error:
+        read_line(["bash", "run.sh"])
+    assert error.value.advice.splitlines()[1:] == [
+        "  vramcast ... -- python train.py --model small",
+        "  vramcast ... -- NAME='a b' python train.py --model large",
+    ]
+
+
 def test_the_one_line_of_a_script_that_starts_the_training_is_read(train: str) -> None:
     Path("job.sh").write_text(
         "#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --ntasks-per-node=4\nexport SEED=7\n"

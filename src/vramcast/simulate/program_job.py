@@ -238,7 +238,9 @@ class _SimulatedProgram(ProgramRun):
         self._job.session.check_all_was_computed()
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
-        if gpu.device.library.vramcast_used_another_gpu():
+        # a process of several may call its GPU by its rank
+        own = int(self._job.rank_variables.get("RANK", 0)) % max(gpu.num_devices, 1)
+        if gpu.device.library.vramcast_used_gpus() & ~(1 << min(own, 30)):
             gpu.note(USED_ANOTHER_GPU)
         limits = self.watcher.limits()
         for limit in limits:
