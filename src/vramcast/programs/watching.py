@@ -20,6 +20,7 @@ import torch
 from torch.optim import optimizer as optim
 
 from vramcast.programs.held_bytes import HeldBytes
+from vramcast.programs.helpers import Helpers
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
 
@@ -98,6 +99,7 @@ class Watcher:
     notes: set[str] = field(default_factory=set)
     # what a class had as `forward`, where its passes are heard although they are no calls
     forwards: dict[type, Callable[..., Any]] = field(default_factory=dict)
+    helpers: Helpers = field(default_factory=Helpers)
     _read_ahead: int = 0
     # of the current evaluation
     _num_alike: int = 0
@@ -147,6 +149,7 @@ class Watcher:
         if self.phase is not PhaseName.TRAIN or self._step_ended:
             self.training_forward()
         self.num_backwards += 1
+        self.helpers.backward()
         self._held.begin(self.num_steps, self.memory.allocated_bytes(), self._steps_of)
 
     def after_backward(self) -> None:
@@ -156,6 +159,7 @@ class Watcher:
 
     def made_optimizer(self, optimizer: Any) -> None:
         self._steps_of.setdefault(optimizer, 0)
+        self.helpers.are_not_in(optimizer)
 
     def stepped(self, optimizer: Any) -> None:
         # DeepSpeed steps once for every group of parameters
@@ -355,7 +359,9 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
         # A teacher is part of the training step. Some programs make samples in between, with a
         # model that stays in training mode.
         is_evaluation = not module.training or watcher.is_winding_down
-        if is_evaluation and any(p.requires_grad for p in module.parameters()):
+        if not is_evaluation or not any(p.requires_grad for p in module.parameters()):
+            return
+        if not watcher.helpers.have(module, watcher.num_steps == 0):
             watcher.evaluation_forward()
     elif module.training or not watcher.is_enough:
         watcher.trained = weakref.ref(module)
