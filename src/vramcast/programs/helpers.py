@@ -27,8 +27,10 @@ class Helpers:
         self._num_passes = 0
 
     def have(self, module: torch.nn.Module, may_be_new: bool) -> bool:
+        if not self._trained:  # so far, no optimizer of torch was made
+            return not any(parameter.requires_grad for parameter in module.parameters())
         is_trained = any(parameter in self._trained for parameter in module.parameters())
-        if may_be_new and self._trained and not is_trained:
+        if may_be_new and not is_trained:
             self._found.add(module)
         self._num_passes += module in self._found
         return module in self._found and self._num_passes <= MOST_PASSES

@@ -194,6 +194,10 @@ class Watcher:
             return []
         return [STEPS_DIFFER.format(*map(format_bytes, (min(held), max(held))))]
 
+    @property
+    def is_building(self) -> bool:
+        return not self._steps_of and not self.num_backwards
+
     def is_in_training_mode(self) -> bool:
         module = self.trained()
         return torch.is_grad_enabled() and (module is None or module.training)
@@ -355,13 +359,13 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
     parameter = next(module.parameters(), None)
     if parameter is None:
         return  # a loss or a metric
+    if watcher.is_building and parameter.is_cpu:
+        return  # what it would return is asked for, before it is moved to the GPU
     if not torch.is_grad_enabled():
         # A teacher is part of the training step. Some programs make samples in between, with a
         # model that stays in training mode.
         is_evaluation = not module.training or watcher.is_winding_down
-        if not is_evaluation or not any(p.requires_grad for p in module.parameters()):
-            return
-        if not watcher.helpers.have(module, watcher.num_steps == 0):
+        if is_evaluation and not watcher.helpers.have(module, watcher.num_steps == 0):
             watcher.evaluation_forward()
     elif module.training or not watcher.is_enough:
         watcher.trained = weakref.ref(module)
