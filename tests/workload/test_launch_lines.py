@@ -131,6 +131,16 @@ def test_accelerate_launch_reads_its_configuration_file(train: str) -> None:
     program = read_line(["accelerate", "launch", "--config_file", "config.yaml", train, "--lr=1"])
     assert (program.target, program.arguments, program.world_size) == (train, ("--lr=1",), 4)
     assert program.environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    Path("deepspeed.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 4\nmixed_precision: bf16\n"
+        "deepspeed_config:\n  zero_stage: 2\n"
+    )
+    program = read_line(["accelerate", "launch", "--config_file", "deepspeed.yaml", train])
+    assert (program.world_size, program.environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"]) == (4, "2")
+    fields = program.environment["ACCELERATE_CONFIG_DS_FIELDS"].split(",")
+    assert {"zero_stage", "mixed_precision"} <= {*fields}
+    with pytest.raises(WorkloadError, match="refuses its options"):
+        read_line(["accelerate", "launch", "--multi_gpu", "--use_fsdp", train])
     with pytest.raises(WorkloadError, match="There is no configuration file"):
         read_line(["accelerate", "launch", "--config_file", "none.yaml", train])
 
