@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 import vramcast
+from vramcast.programs.helpers import is_training
 from vramcast.records.phases import PhaseName
 
 pytestmark = pytest.mark.usefixtures("warm_simulations")
@@ -51,3 +53,11 @@ def test_what_an_encoder_takes_in_every_step_is_of_the_training(tmp_path: Path) 
 def test_an_evaluation_before_the_training_is_still_seen_as_one(tmp_path: Path) -> None:
     phases = phases_of(tmp_path, evaluates_before=True)
     assert phases == {PhaseName.BUILD: 0, PhaseName.EVALUATE: 5, PhaseName.TRAIN: 3}
+
+
+def test_a_wrapper_is_evaluated_where_the_network_in_it_is() -> None:
+    engine = torch.nn.Module()
+    engine.module = torch.nn.Linear(2, 2)
+    assert is_training(engine)
+    engine.module.eval()
+    assert engine.training and not is_training(engine)

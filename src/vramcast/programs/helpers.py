@@ -10,6 +10,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 MOST_PASSES = 32
 
 
+def is_training(module: torch.nn.Module) -> bool:
+    """DeepSpeed's engine hands train() and eval() to the network in it, and stays as it is."""
+    inner = getattr(module, "module", None)
+    return module.training and getattr(inner, "training", True) is not False
+
+
 class Helpers:
     """They are first asked before the first step, when the optimizers have other parameters than
     theirs. An evaluation before the training asks the network that is trained."""

@@ -20,7 +20,7 @@ import torch
 from torch.optim import optimizer as optim
 
 from vramcast.programs.held_bytes import HeldBytes
-from vramcast.programs.helpers import Helpers
+from vramcast.programs.helpers import Helpers, is_training
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
 
@@ -200,7 +200,7 @@ class Watcher:
 
     def is_in_training_mode(self) -> bool:
         module = self.trained()
-        return torch.is_grad_enabled() and (module is None or module.training)
+        return torch.is_grad_enabled() and (module is None or is_training(module))
 
     # -- when to stop
 
@@ -317,7 +317,7 @@ def _modules(watcher: Watcher) -> Wrap:
             # a sample may be made with gradients, which nobody uses
             is_evaluated = is_outermost and (
                 watcher.phase is PhaseName.EVALUATE
-                or (not self.training and torch.is_grad_enabled())
+                or (not is_training(self) and torch.is_grad_enabled())
             )
             if is_evaluated and (outer := _forward_around(sys._getframe(1))):
                 hear_forward_of(outer)
@@ -364,10 +364,10 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
     if not torch.is_grad_enabled():
         # A teacher is part of the training step. Some programs make samples in between, with a
         # model that stays in training mode.
-        is_evaluation = not module.training or watcher.is_winding_down
+        is_evaluation = not is_training(module) or watcher.is_winding_down
         if is_evaluation and not watcher.helpers.have(module, watcher.num_steps == 0):
             watcher.evaluation_forward()
-    elif module.training or not watcher.is_enough:
+    elif is_training(module) or not watcher.is_enough:
         watcher.trained = weakref.ref(module)
         watcher.training_forward()
     else:
