@@ -36,6 +36,7 @@ WITH_TORCH = (
     "simulate",
     "programs.watching",
     "programs.graphs",
+    "programs.helpers",
     "programs.launches",
     "programs.loaders",
     "programs.saving",

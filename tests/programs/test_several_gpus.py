@@ -267,3 +267,30 @@ def test_ranks_are_read() -> None:
         }
     }
     assert world_request((1, 1), None, None, None) == {}
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    ["DistributedDataParallel(model.to(own), device_ids=[own])", "FSDP(model, device_id=own)"],
+)
+def test_a_process_that_calls_its_gpu_by_its_rank_takes_what_the_first_takes(
+    tmp_path: Path, wrap: str
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(
+        "import torch, torch.distributed as dist\n"
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\n"
+        "from torch.nn.parallel import DistributedDataParallel\n"
+        "dist.init_process_group('nccl')\n"
+        "own = dist.get_rank() % torch.cuda.device_count()\n"
+        "torch.cuda.set_device(own)\n"
+        "model = torch.nn.Linear(1024, 8)\n"
+        f"model = {wrap}\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(3):\n"
+        "    model(torch.randn(4096, 1024).to(own)).sum().backward()\n"
+        "    optimizer.step()\n"
+    )
+    found = vramcast.predict(["torchrun", "--nproc-per-node=2", str(program)], gpu="h200")
+    assert [(rank.rank, rank.alike) for rank in found.ranks] == [(0, [1])]
+    assert not any("other GPUs" in limit for limit in found.limits)

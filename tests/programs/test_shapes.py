@@ -32,7 +32,7 @@ def predict(kind: str, *launcher: str) -> tuple[Prediction, list[str]]:
     return vramcast.predict(line, gpu="h200", progress=listen), printed
 
 
-@pytest.mark.parametrize("kind", ["gan", "read-ahead", "own-iterator", "ignite"])
+@pytest.mark.parametrize("kind", ["gan", "read-ahead", "own-iterator", "kept-iterator", "ignite"])
 def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -> None:
     found, printed = predict(kind)
     assert [phase.name for phase in found.phases] == ALL_PHASES
@@ -40,6 +40,12 @@ def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -
     if kind == "ignite":
         assert "the engine ended in epoch 1" in printed
         assert printed.count("evaluated 8") == 3
+
+
+def test_each_epoch_of_an_iterator_without_end_is_ended_by_itself() -> None:
+    found, printed = predict("kept-iterator")
+    assert "evaluated 24" in printed, "three batches of the evaluation's own"
+    assert not any("failed" in note for note in found.notes)
 
 
 def test_workers_make_only_the_batches_that_are_read() -> None:

@@ -131,6 +131,16 @@ def test_accelerate_launch_reads_its_configuration_file(train: str) -> None:
     program = read_line(["accelerate", "launch", "--config_file", "config.yaml", train, "--lr=1"])
     assert (program.target, program.arguments, program.world_size) == (train, ("--lr=1",), 4)
     assert program.environment["ACCELERATE_MIXED_PRECISION"] == "bf16"
+    Path("deepspeed.yaml").write_text(
+        "distributed_type: DEEPSPEED\nnum_processes: 4\nmixed_precision: bf16\n"
+        "deepspeed_config:\n  zero_stage: 2\n"
+    )
+    program = read_line(["accelerate", "launch", "--config_file", "deepspeed.yaml", train])
+    assert (program.world_size, program.environment["ACCELERATE_DEEPSPEED_ZERO_STAGE"]) == (4, "2")
+    fields = program.environment["ACCELERATE_CONFIG_DS_FIELDS"].split(",")
+    assert {"zero_stage", "mixed_precision"} <= {*fields}
+    with pytest.raises(WorkloadError, match="refuses its options"):
+        read_line(["accelerate", "launch", "--multi_gpu", "--use_fsdp", train])
     with pytest.raises(WorkloadError, match="There is no configuration file"):
         read_line(["accelerate", "launch", "--config_file", "none.yaml", train])
 
@@ -188,6 +198,19 @@ def test_of_a_script_of_a_shell_the_lines_are_shown_that_may_start_the_training(
             "CUDA_VISIBLE_DEVICES=0 python train.py --lr $LR",
             "srun -n 1 torchrun --nproc-per-node 2 train.py",
         ]
+
+
+def test_a_variable_on_a_line_of_its_own_is_no_part_of_the_line_that_is_shown(train: str) -> None:
+    Path("run.sh").write_text(
+        "model=small\n\npython train.py --model $model\n"
+        "model=large\nNAME='a b' python train.py --model $model\n"
+    )
+    with pytest.raises(WorkloadError) as error:
+        read_line(["bash", "run.sh"])
+    assert error.value.advice.splitlines()[1:] == [
+        "  vramcast ... -- python train.py --model small",
+        "  vramcast ... -- NAME='a b' python train.py --model large",
+    ]
 
 
 def test_the_one_line_of_a_script_that_starts_the_training_is_read(train: str) -> None:

@@ -7,6 +7,8 @@ remaining epochs without batches.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,6 +36,10 @@ MOST_EMPTY_LOADERS = 1000
 # Attribute of a data loader that was read to its end after enough was seen. It holds the number of
 # empty epochs at that time, separately for training and evaluation.
 ENDED = "vramcast_ended"
+
+
+class _Early(StopIteration):
+    """The end of a loader that has more."""
 
 
 @dataclass
@@ -73,11 +79,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
-            if _is_of_epoch_left(watcher, self):
-                watcher.num_empty_loaders += 1
-                watcher.num_empty_epochs += watcher.is_in_training_mode()
-                if watcher.num_empty_loaders > MOST_EMPTY_LOADERS:
-                    watcher.stop()
+            if _is_left_out(watcher, self):
                 return iter(())
             _note_few_samples(watcher, self)
             given = self.num_workers, self.prefetch_factor
@@ -100,7 +102,7 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
             try:
                 if reading.has_ended or _ends(watcher, reading):
                     reading.has_ended = watcher.has_ended_loader = True
-                    raise StopIteration
+                    raise _Early
                 reading.num_batches += 1
                 if not getattr(self, "_task_info", True):  # its workers have nothing to make
                     for _ in range(min(self._num_workers, MOST_AHEAD)):
@@ -122,12 +124,54 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
 
         return _try_put_index
 
+    def make(original: Any) -> Any:
+        def __init__(self: Any, *arguments: Any, **options: Any) -> None:
+            own: Any = next(each for each in type(self).__mro__ if "__iter__" in vars(each))
+            if inspect.isgeneratorfunction(own.__iter__):
+                stack.enter_context(replaced(own, "__iter__", functools.partial(_epochs, watcher)))
+            original(self, *arguments, **options)
+
+        return __init__
+
     with ExitStack() as stack:
+        stack.enter_context(replaced(loading.DataLoader, "__init__", make))
         stack.enter_context(replaced(BY_WORKERS, "_try_put_index", ask_ahead))
         stack.enter_context(replaced(loading.DataLoader, "__iter__", begin))
         stack.enter_context(replaced(loading._BaseDataLoaderIter, "__next__", give))
         stack.enter_context(collecting_new_garbage(watcher))
         yield
+
+
+def _epochs(watcher: Watcher, original: Any) -> Any:
+    """Wraps the `__iter__` of a loader that keeps an iterator without end, from which each epoch
+    takes some batches: that iterator's early end is the end of the epoch, and no error."""
+
+    def __iter__(self: Any) -> Any:
+        kept = [each for each in watcher.data_iterators if each.vramcast_reading.loader() is self]
+        if kept and _is_left_out(watcher, self):
+            return
+        for iterator in kept:
+            iterator.vramcast_reading = _Reading.begin(watcher, self)
+        try:
+            yield from original(self)
+        except RuntimeError as error:
+            if not isinstance(error.__cause__, _Early):
+                raise
+
+    def wrapped(self: Any) -> Any:  # no generator function, so that it is wrapped only once
+        return __iter__(self)
+
+    return functools.wraps(original)(wrapped)
+
+
+def _is_left_out(watcher: Watcher, loader: Any) -> bool:
+    if not _is_of_epoch_left(watcher, loader):
+        return False
+    watcher.num_empty_loaders += 1
+    watcher.num_empty_epochs += watcher.is_in_training_mode()
+    if watcher.num_empty_loaders > MOST_EMPTY_LOADERS:
+        watcher.stop()
+    return True
 
 
 def _is_of_epoch_left(watcher: Watcher, loader: Any) -> bool:

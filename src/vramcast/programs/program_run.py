@@ -49,6 +49,8 @@ INSIDE = "VRAMCAST_INSIDE"
 # Packages whose errors come from the network.
 DOWNLOADING = ("aiohttp", "httpx", "huggingface_hub", "requests", "urllib", "urllib3")
 ADDRESS = re.compile(r"https?://[^\s'\")>]+")
+# torch's words
+IN_A_WORKER = re.compile(r"Caught \w+ in DataLoader worker process")
 FORKED = (
     "It has forked itself, or started others with multiprocessing, and only the process that the "
     "line starts is watched: let that one train."
@@ -238,8 +240,8 @@ class ProgramRun(ABC):
         has_others = self._has_forked or self.watcher.has_started_others
         what = f"The program never used the GPU (python {self.program.target})."
         advice = (
-            "Does it take an option for the device, such as --device cuda? "
-            "torch.cuda.is_available() is true in it."
+            "If it printed an error, that is why. Else: does it take an option for the device, "
+            "such as --device cuda? torch.cuda.is_available() is true in it."
         )
         if has_others or self.has_used_gpu():
             seen = f"{self.watcher.num_backwards} backward passes and no optimizer step"
@@ -247,7 +249,7 @@ class ProgramRun(ABC):
                 f"The program ended{self._how_ended} and no training step was seen in it: {seen}."
             )
             advice = (
-                "Does it train with these arguments? "
+                "If it printed an error, that is why. Else: does it train with these arguments? "
                 "Of a program that starts others, give the line that it starts."
             )
         raise WorkloadError(what, FORKED if has_others else advice)
@@ -291,6 +293,8 @@ def advice_for(error: BaseException) -> str:
             f"It wanted to download from {address}, which cannot be reached. Let it download once "
             "where it can, or give it a local copy with an option of the program."
         )
+    if IN_A_WORKER.search(exception_line(error)):
+        return "It was raised in a process that loads data, where no GPU is simulated."
     if place := _own_place(error):
         return f"Innermost last. The program itself raised it, at {place}."
     return MAYBE_A_FAULT

@@ -16,18 +16,26 @@ from vramcast.workload.launch_line import Program
 def run_as_main(program: Program) -> None:
     sys.argv[:] = program.argv
     if program.is_module:
-        sys.path.insert(0, os.getcwd())
+        _search_first(os.getcwd())
         _check_module(program.target)
         runpy.run_module(program.target, run_name="__main__", alter_sys=True)
         return
     path = os.path.realpath(program.target)
-    sys.path.insert(0, os.path.dirname(path))
+    _search_first(os.path.dirname(path))
     code = _compiled(program.target)
     main = ModuleType("__main__")
     main.__dict__.update(__file__=program.target, __builtins__=builtins, __cached__=None)
     # pickle, dataclasses and multiprocessing look up this module
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
+
+
+def _search_first(folder: str) -> None:
+    """Puts the program's folder before all others, and then those of PYTHONPATH, which the launch
+    line may have set after this interpreter has read it."""
+    given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    others = dict.fromkeys(map(os.path.abspath, given))
+    sys.path[:0] = [folder, *(other for other in others if other not in sys.path)]
 
 
 def _compiled(path: str) -> CodeType:

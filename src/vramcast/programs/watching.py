@@ -20,6 +20,7 @@ import torch
 from torch.optim import optimizer as optim
 
 from vramcast.programs.held_bytes import HeldBytes
+from vramcast.programs.helpers import Helpers, is_training
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
 
@@ -98,6 +99,7 @@ class Watcher:
     notes: set[str] = field(default_factory=set)
     # what a class had as `forward`, where its passes are heard although they are no calls
     forwards: dict[type, Callable[..., Any]] = field(default_factory=dict)
+    helpers: Helpers = field(default_factory=Helpers)
     _read_ahead: int = 0
     # of the current evaluation
     _num_alike: int = 0
@@ -147,6 +149,7 @@ class Watcher:
         if self.phase is not PhaseName.TRAIN or self._step_ended:
             self.training_forward()
         self.num_backwards += 1
+        self.helpers.backward()
         self._held.begin(self.num_steps, self.memory.allocated_bytes(), self._steps_of)
 
     def after_backward(self) -> None:
@@ -156,6 +159,7 @@ class Watcher:
 
     def made_optimizer(self, optimizer: Any) -> None:
         self._steps_of.setdefault(optimizer, 0)
+        self.helpers.are_not_in(optimizer)
 
     def stepped(self, optimizer: Any) -> None:
         # DeepSpeed steps once for every group of parameters
@@ -190,9 +194,13 @@ class Watcher:
             return []
         return [STEPS_DIFFER.format(*map(format_bytes, (min(held), max(held))))]
 
+    @property
+    def is_building(self) -> bool:
+        return not self._steps_of and not self.num_backwards
+
     def is_in_training_mode(self) -> bool:
         module = self.trained()
-        return torch.is_grad_enabled() and (module is None or module.training)
+        return torch.is_grad_enabled() and (module is None or is_training(module))
 
     # -- when to stop
 
@@ -309,7 +317,7 @@ def _modules(watcher: Watcher) -> Wrap:
             # a sample may be made with gradients, which nobody uses
             is_evaluated = is_outermost and (
                 watcher.phase is PhaseName.EVALUATE
-                or (not self.training and torch.is_grad_enabled())
+                or (not is_training(self) and torch.is_grad_enabled())
             )
             if is_evaluated and (outer := _forward_around(sys._getframe(1))):
                 hear_forward_of(outer)
@@ -351,13 +359,15 @@ def _heard_forward(watcher: Watcher, module: torch.nn.Module) -> None:
     parameter = next(module.parameters(), None)
     if parameter is None:
         return  # a loss or a metric
+    if watcher.is_building and parameter.is_cpu:
+        return  # what it would return is asked for, before it is moved to the GPU
     if not torch.is_grad_enabled():
         # A teacher is part of the training step. Some programs make samples in between, with a
         # model that stays in training mode.
-        is_evaluation = not module.training or watcher.is_winding_down
-        if is_evaluation and any(p.requires_grad for p in module.parameters()):
+        is_evaluation = not is_training(module) or watcher.is_winding_down
+        if is_evaluation and not watcher.helpers.have(module, watcher.num_steps == 0):
             watcher.evaluation_forward()
-    elif module.training or not watcher.is_enough:
+    elif is_training(module) or not watcher.is_enough:
         watcher.trained = weakref.ref(module)
         watcher.training_forward()
     else:

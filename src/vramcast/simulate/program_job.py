@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from vramcast.allocator.settings import VARIABLES
 from vramcast.errors import UsageError, WorkloadError
@@ -127,6 +127,17 @@ class ProgramJob(Job):
                 ) from None
 
 
+def _show_visible_gpus(given: str | None, program: Program) -> None:
+    """The program finds the variable as its user has set it, or not. CUDA itself, if a library
+    starts it, sees no GPU, because it asks the process and not Python."""
+    name, variables = "CUDA_VISIBLE_DEVICES", cast(Any, os.environ)
+    if name in program.environment:
+        return
+    variables._data.pop(variables.encodekey(name), None)
+    if given is not None:
+        variables._data[variables.encodekey(name)] = variables.encodevalue(given)
+
+
 def _print_nothing() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -174,6 +185,7 @@ class _SimulatedProgram(ProgramRun):
         session = self._job.session
         from vramcast.simulate.same_passes import SamePasses
 
+        _show_visible_gpus(self._job.request["visible_gpus"], self.program)
         with ExitStack() as stack:
             recording = session.recording(**self._locate, seed=PROGRAM_SEED)
             self._recording = stack.enter_context(recording)
@@ -252,7 +264,9 @@ class _SimulatedProgram(ProgramRun):
             return
         if gpu.memory.num_out_of_memory:
             gpu.note(OUT_OF_MEMORY_NOTE)
-        if gpu.device.library.vramcast_used_another_gpu():
+        # a process of several may call its GPU by its rank
+        own = int(self._job.rank_variables.get("RANK", 0)) % max(gpu.num_devices, 1)
+        if gpu.device.library.vramcast_used_gpus() & ~(1 << min(own, 30)):
             gpu.note(USED_ANOTHER_GPU)
         limits = self.watcher.limits()
         for limit in limits:

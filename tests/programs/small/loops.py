@@ -96,6 +96,17 @@ match kind:
         sys.exit("no data here")
     case "raises":
         raise ValueError("wrong value 7")
+    case "loads-wrong":
+
+        class Wrong(torch.utils.data.Dataset):
+            def __len__(self):
+                return 4
+
+            def __getitem__(self, index):
+                raise ValueError("no picture 3")
+
+        torch.ones(2).cuda()
+        next(iter(torch.utils.data.DataLoader(Wrong(), num_workers=1)))
     case "no-file":
         torch.load("weights.pt")
     case "no-name":

@@ -61,6 +61,32 @@ match kind:
                 ahead += [x.cuda() for (x,) in [next(batches, (None,))] if x is not None]
 
         train(epoch)
+    case "kept-iterator":  # loaders as those of YOLO: one iterator without end for all epochs
+
+        class Forever:
+            def __iter__(self):
+                while True:
+                    yield range(8)
+
+        class Kept(DataLoader):
+            def __init__(self, length):
+                super().__init__(data, batch_sampler=Forever())
+                self.length, self.iterator = length, super().__iter__()
+
+            def __iter__(self):
+                for _ in range(self.length):
+                    yield next(self.iterator)
+
+        kept, kept_to_evaluate = Kept(40), Kept(10)
+
+        def epoch():
+            for (x,) in kept:
+                step(x)
+            model.eval()
+            with torch.no_grad():
+                print("evaluated", sum(len(model(x.cuda())) for (x,) in kept_to_evaluate))
+
+        train(epoch)
     case "own-iterator":
 
         def epoch():

@@ -88,7 +88,7 @@ static Placement placement_of(const Operator& info, c10::ArrayRef<IValue> argume
     const auto device = arguments[info.device_argument].toDevice();
     found.on_gpu = device.is_cuda();
     found.on_meta = device.is_meta();
-    if (found.on_gpu && device.index() > 0) used_another_gpu = true;
+    if (found.on_gpu && device.index() > 0) used_gpus |= 1 << std::min<int>(device.index(), 30);
     found.left_on_host = false;
   }
   return found;

@@ -45,7 +45,7 @@ static void remove_ddp_timer() {
 extern "C" {
 using namespace vramcast;
 
-bool vramcast_used_another_gpu() { return used_another_gpu.exchange(false); }
+int64_t vramcast_used_gpus() { return used_gpus.exchange(0); }
 
 void vramcast_install() {
   remove_ddp_timer();

@@ -6,14 +6,15 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "generator.h"
 
 namespace vramcast {
 
-// Whether the program has put something on a GPU with another number than 0.
-static std::atomic<bool> used_another_gpu = false;
+// The numbers of the GPUs that the program has named, as bits. Larger numbers than 30 share one.
+static std::atomic<int64_t> used_gpus = 0;
 
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}

@@ -2,7 +2,8 @@
 
 Why: its reducer is C++ and needs the tensors that a collective has reduced, which the fake process
 group does not return. So a communication hook returns the bucket. If the program has a hook of its
-own, that one is called.
+own, that one is called. And the one GPU that is simulated is cuda:0: batches would be copied for a
+process that calls its GPU by its rank.
 """
 
 import functools
@@ -30,6 +31,7 @@ def apply(patcher: Patcher) -> None:
     for module in (utils, ddp):
         patcher.put(module, "_verify_param_shape_across_processes", verify)
     patcher.put(dist.Logger, "set_runtime_stats_and_log", lambda *_: None)
+    patcher.put(ddp, "_get_device_index", lambda *_: 0)
     parallel = ddp.DistributedDataParallel
     before_forward, register = parallel._pre_forward, parallel.register_comm_hook
     kept, library = patcher.gpu.kept_by_nccl, patcher.gpu.device.library

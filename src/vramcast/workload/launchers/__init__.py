@@ -111,6 +111,7 @@ def line_request(
     return {
         "line": list(line.words),
         "stdin": stdin,
+        "visible_gpus": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "python": interpreter_of(program),
         "started": (program.world_size, program.gpus_per_node),
     }

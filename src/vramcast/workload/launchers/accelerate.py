@@ -60,7 +60,17 @@ def _arguments(words: list[str]) -> Any:
         raise WorkloadError(
             f"There is no configuration file {given.config_file!r}.", "Correct --config_file."
         )
-    return launch._validate_launch_command(given)[0]
+    try:
+        given, defaults, has_precision = launch._validate_launch_command(given)
+    except ValueError as problem:
+        raise WorkloadError(
+            f"accelerate launch refuses its options: {problem}", "Correct them."
+        ) from None
+    # as launch.launch_command() puts it: what --deepspeed_config_file leaves to this configuration
+    fields = [*(defaults.deepspeed_config if defaults else {})]
+    fields += ["mixed_precision"] * bool(has_precision)
+    given.deepspeed_fields_from_accelerate_config = ",".join(fields)
+    return given
 
 
 def _environment(given: Any) -> tuple[dict[str, str], int, int]:

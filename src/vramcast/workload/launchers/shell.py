@@ -10,11 +10,10 @@ from vramcast.workload import launchers
 from vramcast.workload.launch_line import Program
 
 STARTS_TRAINING = re.compile(
-    r"^\s*((?:\w+=\S*\s+)*(?:exec\s+)?(?:nohup\s+|time\s+)*"
-    r"(?:python[\d.]*|torchrun|accelerate|deepspeed|uv|srun|mpirun)\s.*)",
-    re.MULTILINE,
+    r"\s*((?:\w+=(?:\"[^\"]*\"|'[^']*'|\S*)\s+)*(?:exec\s+)?(?:nohup\s+|time\s+)*"
+    r"(?:python[\d.]*|torchrun|accelerate|deepspeed|uv|srun|mpirun)\s.*)"
 )
-SET = re.compile(r"^\s*(export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|\S*)\s*$", re.MULTILINE)
+SET = re.compile(r"\s*(export\s+)?([A-Za-z_]\w*)=(\"[^\"]*\"|'[^']*'|\S*)\s*$")
 USED = re.compile(r"\$(?:(\w+)|\{(\w+)(?::-([^}]*))?\})")
 FOR_SLURM = re.compile(r"^#SBATCH\s+(.*)", re.MULTILINE)
 MOST_LINES = 3
@@ -56,12 +55,15 @@ def _lines(text: str, arguments: Sequence[str]) -> tuple[dict[str, str], list[st
         name = match[1] or match[2]
         return values.get(name, os.environ.get(name, match[3] or match[0]))
 
-    for export, name, given in SET.findall(text):
-        values[name] = USED.sub(value, given.strip("\"'"))
-        if export:
-            exported[name] = values[name]
-    every = " ".join(arguments)
-    found = [re.sub(r"\"?\$[@*]\"?", every, line) for line in STARTS_TRAINING.findall(text)]
-    lines = [USED.sub(value, line).removeprefix("exec ").strip() for line in found]
+    every, lines = " ".join(arguments), []
+    for line in text.splitlines():  # a variable may change between them
+        if is_set := SET.match(line):
+            export, name, given = is_set.groups()
+            values[name] = USED.sub(value, given.strip("\"'"))
+            if export:
+                exported[name] = values[name]
+        elif starts := STARTS_TRAINING.match(line):
+            started = USED.sub(value, re.sub(r"\"?\$[@*]\"?", every, starts[1]))
+            lines.append(started.removeprefix("exec ").strip())
     options = " ".join(FOR_SLURM.findall(text))
     return exported, [re.sub(r"^srun\b", f"srun {options}".strip(), line) for line in lines]
