@@ -267,6 +267,7 @@ def test_a_file_that_ends_too_early_is_not_what_would_be_typed(folder: Path) -> 
         ("message", "no data here", ""),
         ("raises", "ValueError: wrong value 7", "The program itself raised it, at loops.py:"),
         ("no-file", "No such file or directory: 'weights.pt'", "itself raised it, at loops.py:"),
+        ("no-attribute", "no attribute 'pictures'", "itself raised it, at loops.py:"),
         ("no-name", "no attribute 'boolean'", "itself raised it, at "),
         ("wordless", "Wordless", "The program itself raised it, at loops.py:"),
         ("interrupts", "KeyboardInterrupt", "The program itself raised it, at loops.py:"),

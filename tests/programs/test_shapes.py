@@ -42,6 +42,12 @@ def test_an_epoch_ends_early_and_its_evaluation_and_saving_are_seen(kind: str) -
         assert printed.count("evaluated 8") == 3
 
 
+def test_epochs_are_left_out_also_where_each_makes_its_own_loader() -> None:
+    found, _ = predict("new-loaders")
+    assert [phase.name for phase in found.phases] == ALL_PHASES
+    assert found.phases[1].num_steps <= 12
+
+
 def test_each_epoch_of_an_iterator_without_end_is_ended_by_itself() -> None:
     found, printed = predict("kept-iterator")
     assert "evaluated 24" in printed, "three batches of the evaluation's own"

@@ -234,6 +234,8 @@ def test_the_one_line_of_a_script_that_starts_the_training_is_read(train: str) -
         "python train.py --a 'b c' > log.txt 2>&1",
         "nohup python train.py --a 'b c' &> log.txt &",
         "python train.py --a 'b c' | tee log.txt",
+        "python train.py --a 'b c' > \"my log.txt\" 2>&1 &",
+        "python train.py --a 'b c' >> 'logs of today'/log.txt < 'my input'",
     ],
 )
 def test_a_command_in_one_word_is_split_as_a_shell_does(train: str, command: str) -> None:

@@ -33,8 +33,9 @@ ASK_WORKER = BY_WORKERS._try_put_index
 MOST_BATCHES_OF_STREAM = 256
 # A program that starts loaders until it has enough batches would never end.
 MOST_EMPTY_LOADERS = 1000
-# Attribute of a data loader that was read to its end after enough was seen. It holds the number of
-# empty epochs at that time, separately for training and evaluation.
+# Attribute of a data loader, the same object for all of the same data. When one was read to its end
+# after enough was seen, it holds the number of empty epochs at that time, separately for training
+# and evaluation.
 ENDED = "vramcast_ended"
 
 
@@ -54,6 +55,7 @@ class _Reading:
     num_backwards: int
     num_training_forwards: int
     num_evaluation_forwards: int
+    ended: dict[bool, int]  # the loader's attribute of that name
     num_batches: int = 0
     # GPU memory when the last batch was asked for
     last_bytes: int = 0
@@ -68,6 +70,7 @@ class _Reading:
             watcher.num_backwards,
             watcher.num_training_forwards,
             watcher.num_evaluation_forwards,
+            {} if loader is None else loader.__dict__.setdefault(ENDED, {}),
         )
 
 
@@ -77,8 +80,13 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
         yield
         return
 
+    # a program may make a loader for each epoch
+    ended_of: weakref.WeakKeyDictionary[Any, dict[bool, int]] = weakref.WeakKeyDictionary()
+
     def begin(original: Any) -> Any:
         def __iter__(self: Any) -> Any:
+            if isinstance(self.dataset, Dataset):
+                self.__dict__.setdefault(ENDED, ended_of.setdefault(self.dataset, {}))
             if _is_left_out(watcher, self):
                 return iter(())
             _note_few_samples(watcher, self)
@@ -109,10 +117,8 @@ def ending_early(watcher: Watcher) -> Iterator[None]:
                         ASK_WORKER(self)
                 return original(self)
             except StopIteration:
-                loader = reading.loader()
-                if loader is not None and watcher.is_winding_down:
-                    ended = loader.__dict__.setdefault(ENDED, {})
-                    ended[watcher.is_in_training_mode()] = watcher.num_empty_epochs
+                if watcher.is_winding_down:
+                    reading.ended[watcher.is_in_training_mode()] = watcher.num_empty_epochs
                 raise
 
         return __next__

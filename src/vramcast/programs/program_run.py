@@ -323,9 +323,11 @@ def _own_place(error: BaseException) -> str:
 
 
 def _would_fail_on_a_gpu(error: BaseException) -> bool:
-    """Whether the error would also happen on a GPU: a file is missing, or a module lacks a name."""
-    module = getattr(error, "obj", None)
-    lacks_name = isinstance(module, ModuleType) and not module.__name__.startswith("torch")
+    """Whether the error would also happen on a GPU: a file is missing, or what is not torch's lacks
+    a name."""
+    thing = getattr(error, "obj", None)
+    of = thing.__name__ if isinstance(thing, ModuleType) else type(thing).__module__
+    lacks_name = of.partition(".")[0] not in ("torch", "builtins", "vramcast")
     return lacks_name or getattr(error, "filename", None) is not None
 
 

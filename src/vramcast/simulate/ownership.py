@@ -150,7 +150,12 @@ class Ownership:
 
     def _numbers_of_elements(self) -> dict[int, tuple[int, bool]]:
         """By the id of a parameter: its number of elements, and whether it needs a gradient."""
-        whole = {id(p): (_num_elements(p), p.requires_grad) for p in self._distinct_parameters()}
+        copies = self._master_copies()
+        whole = {
+            id(p): (_num_elements(p), p.requires_grad)
+            for p in self._distinct_parameters()
+            if id(p) not in copies
+        }
         for module in _alive(self._modules):
             # FullyShardedDataParallel has a flat parameter; its parts may be visible too, and must
             # not count twice
@@ -162,9 +167,17 @@ class Ownership:
                 whole[id(flat)] = size, flat.requires_grad
         return whole
 
+    def _master_copies(self) -> set[int]:
+        """The ids of what optimizers have instead of the modules' parameters, such as the flat
+        copies in float32 of DeepSpeed and of others that train in half precision."""
+        in_modules = {id(p): p for module in _alive(self._modules) for p in _own_parameters(module)}
+        stepped = {id(p) for one in _alive(self._optimizers) for p in _parameters_of(one)}
+        are_left_out = any(p.requires_grad for name, p in in_modules.items() if name not in stepped)
+        return stepped - in_modules.keys() if are_left_out else set()
+
     def _parameters(self) -> Iterator[Tensor]:
         for module in _alive(self._modules):
-            yield from (p for p in module._parameters.values() if p is not None)
+            yield from _own_parameters(module)
         for optimizer in _alive(self._optimizers):
             yield from _parameters_of(optimizer)
 
@@ -317,6 +330,10 @@ def _num_elements(parameter: Tensor) -> int:
         return parameter.numel()
     shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
     return int(torch.Size(shape).numel()) if shape is not None else parameter.numel()
+
+
+def _own_parameters(module: nn.Module) -> Iterator[Tensor]:
+    return (parameter for parameter in module._parameters.values() if parameter is not None)
 
 
 def _parameters_of(optimizer: Any) -> Iterator[Tensor]:

@@ -109,6 +109,13 @@ match kind:
         next(iter(torch.utils.data.DataLoader(Wrong(), num_workers=1)))
     case "no-file":
         torch.load("weights.pt")
+    case "no-attribute":
+
+        class Samples:
+            pass
+
+        torch.ones(2).cuda()
+        print(len(Samples().pictures))
     case "no-name":
         import numpy
 

@@ -252,6 +252,11 @@ match kind:
             print("evaluated", sum(len(model(x.cuda())) for (x,) in loader))
         evaluate_and_save()
         print("ended")
+    case "new-loaders":  # as those that DeepSpeed makes, one for each epoch
+        for _ in range(1000):
+            for (x,) in DataLoader(data, 8):
+                step(x)
+        evaluate_and_save()
     case "averaged":  # evaluates the model and its average after every epoch, and saves at the end
         for number in range(3):
             model.train()

@@ -31,7 +31,8 @@ LAUNCHERS = (
     "console_scripts",
 )
 STARTS_PYTHON = r"python[\d.]*|torchrun|accelerate|deepspeed|.*\.py"
-REDIRECTION = re.compile(r"(?<!\S)(?:\d|&)?>{1,2}\s*(?:&\d|[^\s&|;]+)|(?<!\S)<\s*[^\s&|;]+")
+FILE_NAME = r"""(?:"[^"]*"|'[^']*'|[^\s&|;])+"""
+REDIRECTION = re.compile(rf"(?<!\S)(?:\d|&)?>{{1,2}}\s*(?:&\d|{FILE_NAME})|(?<!\S)<\s*{FILE_NAME}")
 ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 FORMS = (
     "Understood are: python FILE, python -m MODULE, FILE.py, torchrun, accelerate launch, "
