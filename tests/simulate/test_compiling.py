@@ -18,6 +18,7 @@ import torch
 
 import vramcast
 from vramcast.simulate.gpu import SimulatedGpu
+from vramcast.simulate.kernel_resources import Resources
 from vramcast.simulate.patches import (
     autograd_cache,
     bitsandbytes_library,
@@ -414,6 +415,22 @@ def test_tiles_of_a_product_that_do_not_fit_shared_memory_are_refused(
     inductor._check_shared_memory(kernel, SimpleNamespace(num_stages=3))
     with pytest.raises(errors.OutOfResources, match="262144"):
         inductor._check_shared_memory(kernel, SimpleNamespace(num_stages=4))
+
+
+def test_a_kernel_of_flex_attention_needs_what_the_compiler_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on an H200, where one with learnt distances needed 245,760 bytes of 232,448."""
+    errors = pytest.importorskip("triton.runtime.errors")
+    properties = SimpleNamespace(shared_memory_per_block_optin=232448)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda: properties)
+    kernel = SimpleNamespace(fn=SimpleNamespace(src="SPARSE_KV_BLOCK_SIZE"))
+    for found in (Resources(64, 232448), None):  # None: the compiler refuses it
+        monkeypatch.setattr(inductor, "resources_of", lambda *_, found=found: found)
+        inductor._check_shared_memory(kernel, SimpleNamespace())
+    monkeypatch.setattr(inductor, "resources_of", lambda *_: Resources(64, 245760))
+    with pytest.raises(errors.OutOfResources, match="245760"):
+        inductor._check_shared_memory(kernel, SimpleNamespace())
 
 
 def test_xformers_offers_the_kernels_of_torch_without_compiled_parts_of_its_own(

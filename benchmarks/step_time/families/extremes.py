@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from off import run_both_ways
 from operators import BF16, FP16, FP32, both, normal, step_of
 from strides import drawn
 from torch import nn
@@ -207,11 +208,5 @@ def cells(*, part: int = 0) -> Callable[[], Any]:
             continue
         more = {"batch_first": draw.random() < 0.5, "bidirectional": draw.random() < 0.3}
         network = kind(inside, width, layers, **more).to("cuda", dtype)
-        sizes = (batch, length, inside) if network.batch_first else (length, batch, inside)
-
-        def case(network: Any = network, sizes: Any = sizes, dtype: Any = dtype) -> None:
-            x = torch.randn(*sizes, device="cuda", dtype=dtype, requires_grad=True)
-            torch.autograd.grad(network(x)[0].sum(), [x, *network.parameters()])
-
-        cases.append(case)
+        cases.append(run_both_ways(network, batch, length))
     return step_of(cases)

@@ -74,6 +74,18 @@ def products(*, part: int = 0) -> Callable[[], Any]:
     return step_of(cases + drawn(draw, 40, ensemble))
 
 
+def run_both_ways(network: Any, batch: int, length: int) -> Callable[[], None]:
+    """Forward and backward through a recurrent network."""
+    steps = (batch, length) if network.batch_first else (length, batch)
+    dtype = next(network.parameters()).dtype
+
+    def case() -> None:
+        x = torch.randn(*steps, network.input_size, device="cuda", dtype=dtype, requires_grad=True)
+        torch.autograd.grad(network(x)[0].sum(), [x, *network.parameters()])
+
+    return case
+
+
 def cells(*, part: int = 0) -> Callable[[], Any]:
     """cuDNN's recurrent networks of any width, many of them with several layers."""
     draw, cases = random.Random(613 + part), []
@@ -88,13 +100,7 @@ def cells(*, part: int = 0) -> Callable[[], Any]:
             continue
         more = {"batch_first": draw.random() < 0.5, "bidirectional": draw.random() < 0.35}
         network = kind(inside, width, layers, **more).to("cuda", dtype)
-        sizes = (batch, length, inside) if network.batch_first else (length, batch, inside)
-
-        def case(network: Any = network, sizes: Any = sizes, dtype: Any = dtype) -> None:
-            x = torch.randn(*sizes, device="cuda", dtype=dtype, requires_grad=True)
-            torch.autograd.grad(network(x)[0].sum(), [x, *network.parameters()])
-
-        cases.append(case)
+        cases.append(run_both_ways(network, batch, length))
     return step_of(cases)
 
 

@@ -173,7 +173,7 @@ class _SimulatedProgram(ProgramRun):
         self._computes, self._answer = computes, _Seen(None, False)
         # waits where the program first uses the GPU, for the run with all values computed
         self._spare: Spare | None = None
-        self._has_tried_spare = self._is_answered = False
+        self._had_spare = self._is_answered = False
         self._has_spare = has_spare and not limited and job.can_be_computed()
         self._sockets_before = sockets()
         self._folders_before: frozenset[str] = frozenset()
@@ -206,7 +206,8 @@ class _SimulatedProgram(ProgramRun):
             return
         self._folders_before = self._saved.made_folders()
         self._spare = fork_spare()
-        if self._spare is None:
+        self._had_spare = self._spare is not None
+        if not self._had_spare:
             _print_nothing()
             self._computes = True
             self._job.session.gpu.begin_values(True)
@@ -215,7 +216,7 @@ class _SimulatedProgram(ProgramRun):
         """What the spare sees. None where there is none, or it fails."""
         if self._spare is None:
             return None
-        spare, self._spare, self._has_tried_spare = self._spare, None, True
+        spare, self._spare = self._spare, None
         self._saved.remove_stand_ins(but=self._folders_before)
         with suppress(WorkloadError, TaskFailed):
             seen: _Seen = spare.result()
@@ -274,7 +275,6 @@ class _SimulatedProgram(ProgramRun):
         # most programs only print or compare the values that they read
         has_sizes = bool(limits) or gpu.has_guessed_sizes
         was_guessed = self._is_short() and has_sizes and self._was_guessed()
-        may_run_again = was_guessed and self._spare is None and not self._has_tried_spare
         if was_guessed and (seen := self._computed()):
             self._answer = seen
             return
@@ -285,15 +285,14 @@ class _SimulatedProgram(ProgramRun):
             remarks=remarks,
             phase_counts=counts(self.watcher),
         )
-        self._answer = _Seen(self._use(run), may_run_again)
+        self._answer = _Seen(self._use(run), was_guessed and not self._had_spare)
 
     def failed(self, what: str, advice: str, error: BaseException | None = None) -> NoReturn:
         try:
             super().failed(what, advice, error)
         except WorkloadError as told:
             if self._was_guessed():
-                may_run_again = self._spare is None and not self._has_tried_spare
-                self._deliver(self._computed() or _Seen(told, may_run_again))
+                self._deliver(self._computed() or _Seen(told, not self._had_spare))
             raise
 
     def _was_guessed(self) -> bool:

@@ -237,8 +237,8 @@ void vramcast_take_gemm_workspace(bool lt) { recorder.take_gemm_workspace(lt); }
 void vramcast_drop_gemm_workspaces() { recorder.drop_gemm_workspaces(); }
 // One more or one less is going on.
 void vramcast_count_compilations(int64_t change) { recorder.num_compiling += change; }
-// Of a workspace that a compilation took first: the last allocation before the program used it; 0 if
-// it never did, -1 for any other allocation.
+// Of a workspace that a compilation took first: the last allocation before the program used it. 0
+// if it never did, -1 for any other allocation.
 int64_t vramcast_used_after(int64_t allocation) {
   const std::lock_guard lock(recorder.mutex);
   const auto found = recorder.used_after.find(allocation);

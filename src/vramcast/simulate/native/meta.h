@@ -158,7 +158,8 @@ static bool run_on_host(const c10::OperatorHandle& op, c10::ArrayRef<IValue> arg
   return true;
 }
 
-// Also where torch's Meta kernels in Python are loaded: their strides are not always those of a GPU.
+// Used even where torch's Meta kernels in Python are loaded, because their strides are not always
+// those of a GPU.
 static const ShapeRule* shape_rule_of(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name();
   return find_shape_rule(name.overload_name.empty() ? name.name
