@@ -77,9 +77,9 @@ MOST_LINES = 400
 # program's own CUDA extensions, to hear the replays of a program's CUDA graphs, to go on from
 # where a program first used the GPU when it is run a second time, to time many thin products, norms
 # of weights and of groups, and rows that compiled kernels gather, to tell frozen networks that a
-# step asks from evaluations, and to read launch lines of DeepSpeed.
+# step asks from evaluations, to read launch lines of DeepSpeed, and to run blocks of fused kernels.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 161_500
+MOST_WORDS = 163_600
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

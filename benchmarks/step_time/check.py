@@ -66,7 +66,8 @@ batches (`by_hand.jsonl`).
   kernels with simulated operators.
 - `fit.py` makes the rates from recorded kernels and steps; `refit.py` pointwise operators that
   follow strides, reductions of neighbours, recurrent networks, and operators by their likeness to
-  recorded ones; `additions.py` and `sums.py` additions to shared places and gradients of tables.
+  recorded ones; `additions.py` and `sums.py` additions to shared places and gradients of tables;
+  `fit_fused.py` kernels that torch.compile writes. Run them in this order.
 - `suite.py` compares all rows of a suite ([sets/wide.md](sets/wide.md)).
 
 ## What the tables were made from
@@ -83,7 +84,8 @@ batches (`by_hand.jsonl`).
 `seventh`, `eighth`, `compiled_third` too |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |
 | unfold, fold; likeness of some operators | `known_badly_kernels` too (refit.py names them) |
-| kernels that torch.compile writes | `generated`: six profiled steps |
+| kernels that torch.compile writes | `fused_kernels`: families/fused.py, and 14 steps of the \
+sets `compiled_third` and `compiled_fourth` |
 | strides, reductions, likeness, recurrent networks | `families_kernels`, `mixed_kernels`, \
 `mixed_second_kernels` |
 | additions at positions, gradients of tables | `rarely_kernels` too |
@@ -107,6 +109,17 @@ instead of 74 in five sets of steps), likeness of all operators with four sets o
 of errors instead of 361 in the fifth), rates of the host from `steps` as simulated on 2026-11-17
 (13.5 % instead of 13.2 where the host may be slower). Single products by likeness made busy steps
 above worse (3.3 % instead of 2.7), joined tensors by their shortest run those of the seventh set.
+
+Kernels that torch.compile writes went by their tensors' bytes and slow functions, with one rate
+for all, until 2026-11-19: reductions of the third and fourth compiled set came out at -15 and
+-26 %, persistent ones at -22 and -56 %. Now a few of their blocks run on the host
+(src/vramcast/simulate/fused): what they move, ask the cache for, compute and wait for.
+`fused_kernels` has 2,807, of them 2,034 of families/fused.py. Of functions and steps that were left
+out, a quarter at a time, kernels over 20 microseconds are off by 11 % in the median and by 23 % by
+time: most of that are functions with few blocks and long loops, and losses of pixels by channels.
+All such kernels of a step together are off by 2 to 4 % in most of the 14 steps. Operations that a
+compiler leaves out, because nothing uses their results, are counted: `sizes_of_scores` has a loss
+that takes 2.7 ms, and is told 5.2.
 
 `off_kernels` has 26 parts of families/off.py and of older families. Of what was left out, by time:
 additions along a dimension went from 60 to 17 %, chosen rows from 30 to 9, Fourier transforms

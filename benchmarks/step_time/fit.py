@@ -9,8 +9,7 @@ here. kernels.jsonl.gz has
 profiled step of each calibration row, paired with the simulated operators one by one (pairing.py);
 operators.jsonl.gz the same of the families in operators.py, layers.py, sequences.py and
 pictures.py (joined.py), alone.jsonl of memory-efficient attention, called again and again under the
-profiler, and generated.jsonl of kernels that torch.compile wrote, in profiled steps of
-GENERATED_IN; by_hand.jsonl the scans of the zoo's elleci-1.36b, and hybrid_kernels.jsonl.gz the
+profiler; by_hand.jsonl the scans of the zoo's elleci-1.36b, and hybrid_kernels.jsonl.gz the
 other kernels of its step (batch_size=16 precision=bf16, no checkpoints); shapes.jsonl.gz has
 convolutions and products of shapes.py, copies.jsonl copies over PCIe (record.py --only copies).
 steps.jsonl.gz has for every calibration row its step times, measured in three sessions on H200
@@ -49,11 +48,6 @@ from vramcast.records.calibration import Rates
 HOST_NAME = "the H200 machines that were measured"
 # What `vramcast calibrate --host` found beside an H200 on 2026-11-16.
 HOST_STEP_SECONDS = 1.66e-3
-# Compiled rows in whose profiled steps were the kernels of generated.jsonl.
-GENERATED_IN = (
-    *("compiled-gpt-B8", "compiled-gpt-dropout-fp16-B8", "compiled-gpt-optimizer-B8"),
-    *("compiled-bert-amp-B16", "compiled-llama-bf16-B8", "compiled-resnet18-amp-B64"),
-)
 
 
 def tell_left_out(left_out: Kernels, rates: Rates) -> None:
@@ -86,7 +80,7 @@ def main() -> None:
     rates = Rates(
         gpu=H200.full_name,
         torch_version="2.11.0+cu130",
-        calibrated_on=sorted([*(step.row for step in steps), *GENERATED_IN]),
+        calibrated_on=sorted(step.row for step in steps),
         num_kernels=sum(often for _, _, often in kernels),
         convolutions=sums,
         copies=copies,

@@ -35,7 +35,7 @@ from vramcast.forecast.timing.many_products import is_thin
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.hardware.gpus import find_gpu
-from vramcast.tracing.work import ACCESS_NAMES, CONVERTING, GENERATED, PLAIN, TF32, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES, CONVERTING, PLAIN, TF32, OperatorWork
 
 H200 = find_gpu("h200")
 SOFT = {"loss": "soft_l1", "f_scale": 0.1}
@@ -58,7 +58,7 @@ BY_ELEMENT = [2e-6, 0.8, 9.0e-12, 1e-20]
 ADDED = {"fp32": 0.7e-12}
 ADDED_IN_16_BITS = 3.0e-12
 OTHERS = (
-    *("alone.jsonl", "generated.jsonl", "larger_kernels.jsonl.gz"),
+    *("alone.jsonl", "larger_kernels.jsonl.gz"),
     *("by_hand.jsonl", "hybrid_kernels.jsonl.gz"),
     *("newest_kernels.jsonl.gz", "fresh_kernels.jsonl.gz", "recent_kernels.jsonl.gz"),
     "norm_kernels.jsonl.gz",
@@ -236,9 +236,7 @@ def fit_device(kernels: Kernels) -> dict[str, object]:
         work = kernel[0]
         if work.operator in PRODUCTS and work.flops > 0:
             continue
-        if work.operator.startswith(GENERATED):
-            compute[GENERATED].append(kernel)
-        elif "efficient" in work.operator and work.precision in SIXTEEN_BITS:
+        if "efficient" in work.operator and work.precision in SIXTEEN_BITS:
             for precision in SIXTEEN_BITS:  # few were recorded in fp16, and as fast as in bf16
                 compute[f"{work.operator} {precision}"].append(kernel)
         elif work.flops > 0:
@@ -277,7 +275,7 @@ def fit_device(kernels: Kernels) -> dict[str, object]:
             },
             "attention": fit_compute(attention),
             **fit_attention(kernels),
-            "other": fit_compute([k for n, ks in compute.items() if n != GENERATED for k in ks]),
+            "other": fit_compute([k for ks in compute.values() for k in ks]),
         },
         "recurrent": fit_recurrent(kernels),
         "kernels": {

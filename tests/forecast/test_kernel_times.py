@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kernel_works import BF16, FP32, H200, addition, product, seconds
 
-from vramcast.forecast.timing.kernels import ATTENTION_RATES, REDUCTION_INNER, kernel_time
+from vramcast.forecast.timing.kernels import (
+    ATTENTION_RATES,
+    FUSED_RATES,
+    REDUCTION_INNER,
+    kernel_time,
+)
 from vramcast.forecast.timing.many_products import MANY, THIN
 from vramcast.forecast.timing.rates import peak_flops, shipped
 from vramcast.forecast.timing.walks import WALK
@@ -186,7 +191,7 @@ def test_the_table_is_complete() -> None:
     many = {kind.removeprefix(f"{MANY} ").removeprefix(f"{THIN} ") for kind in rates.products}
     assert many == single.keys()
     assert {len(v) for kind, v in rates.products.items() if kind.startswith(MANY)} == {4}
-    lengths = (3, ATTENTION_RATES)
+    lengths = (3, ATTENTION_RATES, FUSED_RATES)
     assert all(len(values) in lengths and min(values) > 0 for values in rates.compute.values())
     assert set(rates.host) == {
         "forward",

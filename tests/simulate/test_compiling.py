@@ -389,17 +389,6 @@ def test_what_compiling_allocates_is_kept_for_a_run_that_finds_the_graph() -> No
     assert autograd_cache.allocated_between(gpu, 1, 5) == [20, 0, -1, 40, -2]
 
 
-def test_a_fused_kernel_moves_a_tensor_that_it_is_given_twice_once() -> None:
-    changed, gathered = torch.zeros(100), torch.zeros(1000)
-    arguments = (changed, changed, gathered, 7)
-    _, operations, num_bytes, _ = inductor._work(arguments, [True, True, False, False], 50, 4)
-    assert operations == 4 * 50
-    assert num_bytes == 2 * 50 * 4 + 50 * 4
-    _, operations, num_bytes, _ = inductor._work(arguments, [True, True, False, False], None, 4)
-    assert operations == 0
-    assert num_bytes == 2 * 100 * 4 + 1000 * 4
-
-
 def test_tiles_of_a_product_that_do_not_fit_shared_memory_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

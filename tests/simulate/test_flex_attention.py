@@ -132,11 +132,12 @@ def test_work_is_read_off_the_kernels_source(left: dict[int, float], computed: f
             return 4
 
     tensor = torch.zeros(2, 8, 1024, 64, dtype=torch.bfloat16)
-    arguments = {"arg_V": tensor, "arg_KV_NUM_BLKS": Counts(), "ks0": 512}
+    arguments = tensor, Counts(), 512
+    function = SimpleNamespace(src=SOURCE, arg_names=("arg_V", "arg_KV_NUM_BLKS", "ks0"))
     assert is_flex_attention(SOURCE)
     notes: list[str] = []
     gpu: Any = SimpleNamespace(blocks_left=left, note=notes.append)
-    name, _, flops, num_bytes, _ = flex_attention_work(SOURCE, 0, arguments, gpu) or pytest.fail()
+    name, _, flops, num_bytes, _ = flex_attention_work(function, arguments, gpu) or pytest.fail()
     assert notes == ([] if left else [UNKNOWN_MASK])
     assert name == b"inductor::flex_attention"
     assert flops == Scores(16, computed, 64, 0, 512 * 128).flops(is_backward=False)
@@ -145,4 +146,5 @@ def test_work_is_read_off_the_kernels_source(left: dict[int, float], computed: f
 
 def test_sizes_that_the_kernel_works_out_are_not_known() -> None:
     source = SOURCE.replace("Q_LEN = ks0", "Q_LEN = 2*ks0")
-    assert flex_attention_work(source, 0, {"arg_V": torch.zeros(1)}, None) is None  # type: ignore[arg-type]
+    function = SimpleNamespace(src=source, arg_names=("arg_V",))
+    assert flex_attention_work(function, (torch.zeros(1),), None) is None  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -80,36 +81,33 @@ class Measured:
     def record(self, launches: Launches) -> list[list[Any]]:
         tensors = self.tensors()
         self.run(tensors)
-        launches.found, launches.is_on = [], True
-        self.run(tensors)
-        launches.is_on = False
-        with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as recording:
-            for _ in range(RUNS):
-                self.run(tensors)
-            torch.cuda.synchronize()
-        return self._paired(launches.found, recording.profiler.kineto_results.events())
+        return [[self.name, *kernel] for kernel in recorded(lambda: self.run(tensors), launches)]
 
-    def _paired(self, launched: list[list[Any]], events: Any) -> list[list[Any]]:
-        known = {launch[0] for launch in launched}
-        kernels = sorted(
-            (e.start_ns(), e.name(), e.duration_ns())
-            for e in events
-            if e.device_type() != DeviceType.CPU and e.name() in known
-        )
-        count, left = len(launched), len(kernels)
-        names = [launch[0] for launch in launched]
-        if left != RUNS * count or [name for _, name, _ in kernels] != RUNS * names:
-            print(f"{self.name}: {left} kernels of {RUNS} times {count}", flush=True)
-            return []
-        return [
-            [
-                self.name,
-                *launch[:3],
-                1e-9 * statistics.median(k[2] for k in kernels[i::count]),
-                launch[3],
-            ]
-            for i, launch in enumerate(launched)
-        ]
+
+def recorded(run: Callable[[], Any], launches: Launches) -> list[list[Any]]:
+    """The kernels of one run: name, arguments, configuration, seconds, text."""
+    launches.found, launches.is_on = [], True
+    run()
+    launches.is_on = False
+    with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as recording:
+        for _ in range(RUNS):
+            run()
+        torch.cuda.synchronize()
+    known = {launch[0] for launch in launches.found}
+    kernels = sorted(
+        (e.start_ns(), e.name(), e.duration_ns())
+        for e in recording.profiler.kineto_results.events()
+        if e.device_type() != DeviceType.CPU and e.name() in known
+    )
+    names = [launch[0] for launch in launches.found]
+    if [name for _, name, _ in kernels] != RUNS * names:
+        print(f"{len(kernels)} kernels of {RUNS} times {len(names)}", flush=True)
+        return []
+    seconds = [[ns for _, _, ns in kernels[i :: len(names)]] for i in range(len(names))]
+    return [
+        [*launch[:3], 1e-9 * statistics.median(all_of_it), launch[3]]
+        for launch, all_of_it in zip(launches.found, seconds, strict=True)
+    ]
 
 
 def work(all_of_it: list[Fused], out: Path, until: float, go: Any, lock: Any) -> None:

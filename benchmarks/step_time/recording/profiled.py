@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fused_kernels import Launches, recorded
 from torch.autograd import DeviceType
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
@@ -136,7 +137,7 @@ def measured(
     is_slow = time.perf_counter() - started > SLOW_SECONDS
     answer |= _timed(step, is_slow)
     seconds = statistics.median(answer["seconds"] or [answer["wall_seconds"]])
-    parts = (_alone_steps, _python_calls, _profile) if is_profiled(seconds) else ()
+    parts = (_alone_steps, _python_calls, _profile, _fused) if is_profiled(seconds) else ()
     for part in parts:
         try:
             answer |= part(step, is_slow)
@@ -307,6 +308,13 @@ def _profile(step: Step, is_slow: bool) -> dict[str, Any]:
                 step()
                 _synchronize()
     return _steps_of(list(recording.profiler.kineto_results.events()))
+
+
+def _fused(step: Step, _: bool) -> dict[str, Any]:
+    """The kernels that torch.compile wrote for the step, and how they were called."""
+    if "torch._inductor.runtime.triton_heuristics" not in sys.modules:
+        return {}
+    return {"fused": recorded(step, Launches())}
 
 
 class Names:

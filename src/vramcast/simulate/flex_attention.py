@@ -3,7 +3,7 @@ scores that a mask leaves."""
 
 import ctypes
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vramcast.simulate.gpu import SimulatedGpu
@@ -22,6 +22,8 @@ UNKNOWN_MASK = (
 # What takes time besides products, as more columns of them, from recordings on an H200
 # (benchmarks/step_time/fit_flex.py): the softmax of a score, a slow function such as tanh by its
 # cost, and the beginning of each row of blocks where there is a mask.
+CALLED = re.compile(r"\.(\w+)\(")
+SLOW = {"exp": 1, "sigmoid": 1, "erf": 4, "tanh": 4, "sin": 9, "cos": 9, "pow": 9}  # exponentials
 SOFTMAX_COLUMNS = {False: 39, True: 99}  # by whether it is the gradient
 SLOW_COLUMNS, ROW_COLUMNS = 70, 320
 
@@ -44,16 +46,19 @@ def is_flex_attention(source: str) -> bool:
 
 
 def flex_attention_work(
-    source: str, num_slow: int, arguments: Mapping[str, Any], gpu: SimulatedGpu
+    function: Any, arguments: Sequence[Any], gpu: SimulatedGpu
 ) -> tuple[bytes, int, float, float, Any] | None:
     """The kernel's name and work. None where sizes are worked out by the kernel itself."""
+    source = function.src
+    named = dict(zip(function.arg_names, arguments, strict=False))
     given: dict[str, Any] = {
-        name: int(value) if value.isdigit() else arguments.get(value)
+        name: int(value) if value.isdigit() else named.get(value)
         for name, value in reversed(GIVEN.findall(source))  # the first counts
     }
     if any(given.get(name) is None for name in NEEDED):
         return None
     is_backward = given.get("DO") is not None
+    num_slow = sum(SLOW.get(name, 0) for name in set(CALLED.findall(source)))
     scores = _scores(given, num_slow, gpu)
     elements = scores.matrices * scores.width * (given["Q_LEN"] + 2 * given["KV_LEN"])
     return (

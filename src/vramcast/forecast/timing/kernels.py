@@ -22,6 +22,7 @@ from vramcast.forecast.timing.convolutions import (
     least_seconds,
 )
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
+from vramcast.forecast.timing.fused import fused_seconds
 from vramcast.forecast.timing.likeness import factor, name_of
 from vramcast.forecast.timing.many_products import blocks_seconds, is_many, is_thin
 from vramcast.forecast.timing.many_products import key_of as key_of_many
@@ -73,7 +74,7 @@ SCORE_SECONDS = {
     "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
     "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
 }
-ATTENTION_RATES = 8
+ATTENTION_RATES, FUSED_RATES = 8, 5
 REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
 STEP_BY_STEP = "ctc_loss"  # sizes[1] are steps that follow each other
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
@@ -115,13 +116,14 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(recurrent_seconds(work, gpu, rates.recurrent[key_of_layers(work)]), 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         return any_product_time(work, gpu, rates)
-    if rates.convolutions and is_convolution(work):
+    is_fused = work.operator.startswith(GENERATED)
+    if rates.convolutions and is_convolution(work) and not is_fused:
         seconds = convolution_seconds(work, gpu, rates.convolutions)
         arithmetic, memory = least_seconds(work, gpu)
         return KernelTime(seconds, seconds if arithmetic > memory else 0.0)
     if is_factorization(work, rates):
         return KernelTime(factorization_seconds(work, gpu, rates), 0.0)
-    is_computed = work.flops > 0 or GENERATED in work.operator
+    is_computed = work.flops > 0 or is_fused
     found = (_compute_time if is_computed else _memory_time)(work, gpu, rates)
     seconds = max(found.seconds, additions_seconds(work, gpu)) + in_turn_seconds(work, gpu)
     return found._replace(seconds=seconds)
@@ -228,10 +230,12 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     known = rates.compute.get(f"{work.operator} {work.precision}", rates.compute[kind])
     if len(known) == ATTENTION_RATES:
         return attention_time(work, gpu, known)
+    if len(known) == FUSED_RATES:
+        memory, _ = _moving(work.num_bytes, gpu, known[2])
+        return KernelTime(fused_seconds(work, gpu, memory, known), 0.0)
     fixed, of_peak, of_bandwidth = known
     compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
-    more_bytes = work.sizes[3] if kind == GENERATED and not work.sizes[1] else 0
-    memory = (work.num_bytes + more_bytes) / (gpu.bandwidth_bytes_per_second * of_bandwidth)
+    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     return KernelTime(fixed + compute + memory, compute)
 
 

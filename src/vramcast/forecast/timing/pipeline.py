@@ -188,7 +188,8 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
     seconds = rates.host[PHASES[work.phase]]
     if work.operator in RECURRENT:  # one call launches the kernels of all its steps
         return seconds + rates.host["recurrent_step"] * work.sizes[0] * work.sizes[2]
-    if "_foreach_" in work.operator or "_fused_" in work.operator:
+    is_list = "_foreach_" in work.operator or "_fused_" in work.operator
+    if is_list and not work.operator.startswith(GENERATED):
         return seconds + rates.host["tensor_of_list"] * work.sizes[0]
     return seconds
 

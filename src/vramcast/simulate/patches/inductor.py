@@ -6,29 +6,20 @@ first launch.
 """
 
 import importlib
-import math
-import re
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attention
+from vramcast.simulate.fused.launches import FusedKernel
 from vramcast.simulate.gpu import SimulatedGpu
-from vramcast.simulate.kernel_accesses import accesses_of
 from vramcast.simulate.kernel_resources import resources_of
-from vramcast.simulate.kernels.work import DTYPE_NUMBERS, FOUR, work_of
+from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
 
 LIBRARY = "torch._inductor.runtime.triton_heuristics"
-# Functions that take longer than moving an element's bytes. Their cost, as recorded on an H200, is
-# in units of one exponential.
-SLOW = {"exp": 1, "sigmoid": 1, "erf": 4, "tanh": 4, "online_softmax_combine": 7}
-SLOW |= dict.fromkeys(("sin", "cos", "pow"), 9) | dict.fromkeys(("rand", "randn"), 16)
-SLOW["associative_scan"] = 43  # a running sum, within a block
-CALLED, ADDED = re.compile(r"\.(\w+)\("), re.compile(r"tl\.atomic_add\((\w+) ")
 MILLISECONDS = 1.0  # assumed for every configuration, so that the first is chosen
 
 
@@ -98,45 +89,20 @@ def apply(patcher: Patcher) -> None:
 
 def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
     library = gpu.device.library
-    kind = GENERATED if kernel.filename and not kernel.custom_kernel else "triton::"
+    is_own = kernel.filename and not kernel.custom_kernel
+    kind = GENERATED if is_own else "triton::"
     name = f"{kind}{kernel.fn.__name__}".encode()
-    called = CALLED.findall(kernel.fn.src)
-    num_slow = sum(SLOW.get(name, 0) for name in called)
-    num_slow_once = sum(SLOW.get(name, 0) for name in set(called))
-    names = kernel.fn.arg_names
-    is_changed = [name in kernel.mutated_arg_names for name in names]
-    sizes_at = [place for place, name in enumerate(names) if name.endswith("numel")]
-    added = [names.index(name) for name in ADDED.findall(kernel.fn.src)]
-    accesses = accesses_of(kernel.fn.src)
     # Inductor uses tiles of two dimensions for tensors with different orders of strides
-    access = STRIDED if "ynumel" in names else PLAIN
+    access = STRIDED if "ynumel" in kernel.fn.arg_names else PLAIN
     is_flex = is_flex_attention(kernel.fn.src)
+    fused = FusedKernel(kernel, gpu.model) if is_own and not is_flex else None
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
-        tensors = dict(zip(names, arguments, strict=False))
-        flex = is_flex and flex_attention_work(kernel.fn.src, num_slow_once, tensors, gpu)
+        flex = is_flex and flex_attention_work(kernel.fn, arguments, gpu)
         if flex:
             library.vramcast_add_work(*flex, PLAIN)
-        elif kind == GENERATED:
-            turns = math.prod(arguments[place] for place in sizes_at) if sizes_at else None
-            work = _work(arguments, is_changed, turns, num_slow)
-            more_bytes = accesses.more_bytes(
-                work[2],
-                lambda name: (tensors[name].numel(), tensors[name].element_size()),
-                turns,
-                gpu.model.l2_cache_bytes,
-            )
-            if added:
-                number = math.prod(arguments[place] for place in sizes_at if names[place][0] != "r")
-                number *= len(added)
-                run = accesses.added_runs.get(names[added[0]], 1)
-                # kernels that Inductor combines have lengths of other names
-                rows = number // max(1, tensors.get(run, 1) if isinstance(run, str) else run)
-                sizes = 0, number, arguments[added[0]].numel(), rows
-                work = *work[:2], work[2] + more_bytes, FOUR(*sizes)
-            else:
-                work[-1][3] = more_bytes
-            library.vramcast_add_work(name, *work, access)
+        elif fused:
+            library.vramcast_add_work(name, *fused.work(arguments), access)
         else:
             given = (*arguments, *options.values())
             library.vramcast_add_work(name, *work_of("triton", given, {}, None))
@@ -170,21 +136,3 @@ def _shared_bytes(kernel: Any, config: Any) -> int:
     width = 4 if "*fp32" in kernel.triton_meta["signature"].values() else 2
     rows: int = config.num_stages * (sizes["BLOCK_M"] + sizes["BLOCK_N"])
     return rows * int(sizes["BLOCK_K"]) * width
-
-
-def _work(
-    arguments: tuple[Any, ...], is_changed: Sequence[bool], turns: int | None, num_slow: int
-) -> tuple[int, float, float, Any]:
-    """The work of a fused kernel: it reads its tensors once, and writes those that it changes. From
-    a tensor that it gathers from, it reads no more elements than its loops have turns."""
-    moved: dict[int, int] = {}  # by address: the same tensor may be given twice
-    for t, twice in zip(arguments, is_changed, strict=False):
-        if isinstance(t, torch.Tensor):
-            num_bytes = (1 + twice) * min(t.numel(), turns or t.numel()) * t.element_size()
-            moved[t.data_ptr()] = max(num_bytes, moved.get(t.data_ptr(), 0))
-    return (
-        DTYPE_NUMBERS[torch.float32],
-        float(num_slow * (turns or 0)),
-        float(sum(moved.values())),
-        FOUR(),
-    )

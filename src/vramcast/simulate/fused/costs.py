@@ -1,0 +1,248 @@
+"""What a fused kernel costs a GPU, from a few of its blocks that were run on the host.
+
+Memory is moved in sectors of 32 bytes, which a block asks the cache for. Warps of 32 threads write
+them, now and then only a part. A thread asks for up to 16 bytes at once, where these are neighbours
+and begin at a multiple.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vramcast.hardware.gpus import Gpu
+from vramcast.simulate.fused.language import Kernel
+from vramcast.simulate.fused.values import (
+    ADDED,
+    LOADED,
+    STORED,
+    Access,
+    Notes,
+    Numbers,
+    Tensor,
+)
+
+SECTOR_BYTES, WARP, WIDEST_BYTES = 32, 32, 16
+# In additions that a multiprocessor's lane makes, as recorded on an H200
+# (benchmarks/step_time/fit_fused.py). What is not named costs one.
+OPERATION_COSTS = {
+    "plain": 0.143,
+    "cast": 2.26,
+    "whole_div": 1.79,
+    "div": 6.75,
+    "sqrt": 0.0,
+    "rsqrt": 0.0,
+    "exp": 9.79,
+    "exp1": 36.9,
+    "sigmoid": 11.7,
+    "tanh": 19.8,
+    "erf": 39.4,
+    "sin": 32.0,
+    "pow": 60.0,
+    "rand": 105.0,
+    "reduction": 5.97,
+    "online_softmax": 37.9,
+    "welford": 13.2,
+    "scan": 85.1,
+}
+ASKED_COST = 8.83  # of a thread that asks for what it reads
+# Of a block: a round of its loops, and a sum over its elements.
+ROUND_SECONDS, REDUCTION_SECONDS = 0.157e-6, 0.163e-6
+# A byte that is written in a part of a sector, in bytes that are read.
+PART_WRITTEN = 7.06
+# Registers: some, and those of each element that a thread reads, by whether there are loops.
+REGISTERS, REGISTERS_OF_ELEMENT, MOST_READS = 24, {False: 4, True: 1}, 8
+REGISTERS_OF_MULTIPROCESSOR, MOST_WARPS, MOST_BLOCKS = 1 << 16, 64, 32
+# The share of the cache that a tensor has which several blocks read. All else streams through it.
+OF_CACHE = 0.25
+PLACES = (0.13, 0.53, 0.83)  # of the grid, where blocks are run
+TOGETHER = 2  # blocks at a place, that share what they read
+
+
+class Cost(NamedTuple):
+    operations: float  # of lanes
+    num_bytes: float  # from memory and to it
+    asked_bytes: float  # by blocks, of the cache
+    num_blocks: int
+    waiting_seconds: float  # for what blocks do in turn, and for other blocks to end
+    num_additions: int = 0  # to numbers that other blocks add to as well
+    num_rows: int = 0  # of neighbours, that these go to
+
+
+class Sample(NamedTuple):
+    """Of all blocks, from those that were run."""
+
+    operations: Mapping[str, float]
+    loads: float
+    num_bytes: float
+    asked_bytes: float
+    part_written_bytes: float
+    num_blocks: int
+    rounds: int
+    reductions: int
+    resident: int  # blocks that a multiprocessor has at once
+    num_additions: float
+    num_rows: float
+
+    def cost(self, gpu: Gpu) -> Cost:
+        operations = sum(OPERATION_COSTS.get(kind, 1.0) * n for kind, n in self.operations.items())
+        turns = max(1.0, self.num_blocks / (gpu.num_multiprocessors * self.resident))
+        in_turn = ROUND_SECONDS * self.rounds + REDUCTION_SECONDS * self.reductions
+        return Cost(
+            operations + ASKED_COST * self.loads,
+            self.num_bytes,
+            self.asked_bytes + PART_WRITTEN * self.part_written_bytes,
+            self.num_blocks,
+            turns * in_turn,
+            round(self.num_additions),
+            round(self.num_rows),
+        )
+
+
+class Launch(NamedTuple):
+    """A kernel with what it is given: its arguments by name, its axes' elements, and how many
+    blocks each axis has. It changes some tensors."""
+
+    kernel: Kernel
+    given: Mapping[str, Any]
+    elements: Mapping[str, int]
+    grid: Sequence[int]
+    num_warps: int
+    changed: Collection[str] = ()
+
+    @property
+    def bytes_of_tensors(self) -> float:
+        """Each read once, and written where it is changed."""
+        tensors = {name: each for name, each in self.given.items() if isinstance(each, Tensor)}
+        changed = {each for name, each in tensors.items() if name in self.changed}
+        return float(sum(tensor.num_bytes for tensor in (*{*tensors.values()}, *changed)))
+
+
+def sample_of(launch: Launch, gpu: Gpu) -> Sample:
+    grid = launch.grid
+    places = [_blocks_at(share, grid) for share in PLACES]
+    runs = [[launch.kernel.run(launch.given, block, grid) for block in run] for run in places]
+    notes = [note for run in runs for note in run]
+    more = math.prod(grid) / len(notes)
+    operations, sums = defaultdict[str, float](float), defaultdict[str, float](float)
+    for note in notes:
+        for kind, number in note.operations.items():
+            operations[kind] += more * number
+        for access in note.accesses:
+            for name, number in _of_access(access, launch.elements):
+                sums[name] += more * access.share * number
+    return Sample(
+        operations,
+        sums["loads"],
+        _moved_bytes(runs, more, launch, gpu),
+        sums["asked"],
+        sums["part_written"],
+        math.prod(grid),
+        max(note.rounds for note in notes),
+        max(note.reductions for note in notes),
+        _resident(notes[0], launch.num_warps),
+        sums["additions"],
+        sums["rows"],
+    )
+
+
+def _of_access(access: Access, elements: Mapping[str, int]) -> list[tuple[str, float]]:
+    number = float(access.is_asked.sum())
+    if access.way == ADDED:
+        return [("additions", number), ("rows", _num_rows(access))]
+    width, by_warps = _of_warps(access, elements)
+    if access.way == STORED:
+        return [("part_written", by_warps * SECTOR_BYTES - number * access.tensor.item_bytes)]
+    return [("loads", number / width), ("asked", _sectors(access).size * SECTOR_BYTES)]
+
+
+def _sectors(access: Access) -> Numbers:
+    return np.unique(access.places[access.is_asked] * access.tensor.item_bytes // SECTOR_BYTES)
+
+
+def _num_rows(access: Access) -> float:
+    places = access.places[access.is_asked]
+    return float(places.size and 1 + (np.diff(places) != 1).sum())
+
+
+def _blocks_at(share: float, grid: Sequence[int]) -> list[list[int]]:
+    """Some that follow each other along the first axis that has several."""
+    first = [int(share * (number - 1)) for number in grid]
+    axis = next((axis for axis, number in enumerate(grid) if number > 1), None)
+    if axis is None:
+        return [first]
+    last = grid[axis] - 1
+    return [
+        [min(at + more, last) if place == axis else at for place, at in enumerate(first)]
+        for more in range(TOGETHER)
+    ]
+
+
+def _moved_bytes(runs: list[list[Notes]], more: float, launch: Launch, gpu: Gpu) -> float:
+    """What a block uses several times, or the next block too, comes from memory once."""
+    moved = defaultdict[tuple[Tensor, str], float](float)
+    for run in runs:
+        sectors = defaultdict[tuple[Tensor, str], list[tuple[Numbers, float]]](list)
+        for access in (access for note in run for access in note.accesses):
+            if (found := _sectors(access)).size:
+                sectors[access.tensor, access.way].append((found, access.share))
+        for key, parts in sectors.items():
+            mean = sum(p.size * share for p, share in parts) / sum(p.size for p, _ in parts)
+            distinct = np.unique(np.concatenate([places for places, _ in parts])).size
+            moved[key] += mean * distinct * SECTOR_BYTES * more
+    tensors = {each for each in launch.given.values() if isinstance(each, Tensor)}
+    if tensors - {tensor for tensor, _ in moved}:  # several kernels that are one
+        return launch.bytes_of_tensors
+    return sum(
+        (1 + (way == ADDED)) * _missed_bytes(num_bytes, tensor.num_bytes, gpu)
+        for (tensor, way), num_bytes in moved.items()
+    )
+
+
+def _missed_bytes(num_bytes: float, whole_bytes: int, gpu: Gpu) -> float:
+    again = max(0.0, num_bytes - whole_bytes)
+    return num_bytes - again * min(1.0, OF_CACHE * gpu.l2_cache_bytes / max(1, whole_bytes))
+
+
+def _of_warps(access: Access, elements: Mapping[str, int]) -> tuple[int, int]:
+    """How many elements a thread asks for at once, and the sectors that their warps ask for."""
+    axis = _fastest(access.places)
+    places, is_asked = (np.moveaxis(each, axis, -1) for each in (access.places, access.is_asked))
+    names = [name for name in ("z", "y", "x", "r0", "r1") if name in elements][-places.ndim :]
+    number = elements[names[axis]] if len(names) == places.ndim else 1
+    width = _width(places, number, WIDEST_BYTES // access.tensor.item_bytes)
+    warps = np.arange(places.size).reshape(places.shape) // (WARP * width)
+    asked = (warps << 40) + places * access.tensor.item_bytes // SECTOR_BYTES
+    return width, np.unique(asked[is_asked]).size
+
+
+def _fastest(places: Numbers) -> int:
+    """The axis along which neighbours are neighbours in memory, else the longest."""
+    for axis in reversed(range(places.ndim)):
+        if places.shape[axis] > 1:
+            steps = np.diff(places.take([0, 1], axis), axis=axis)
+            if (steps == 1).mean() > 0.9:
+                return axis
+    return int(np.argmax(places.shape))
+
+
+def _width(places: Numbers, number: int, widest: int) -> int:
+    """Masks and rows must begin at multiples of it too."""
+    width = 1
+    while (wider := 2 * width) <= widest and not (places.shape[-1] % wider or number % wider):
+        first, last = places[..., ::wider], places[..., wider - 1 :: wider]
+        if (first % wider).any() or (last != first + wider - 1).any():
+            break
+        width = wider
+    return width
+
+
+def _resident(note: Notes, num_warps: int) -> int:
+    loads = [access.places.size for access in note.accesses if access.way == LOADED]
+    of_thread = max(loads, default=1) / (WARP * num_warps)
+    of_element = REGISTERS_OF_ELEMENT[note.rounds > 0]
+    registers = REGISTERS + of_element * of_thread * min(len(loads), MOST_READS)
+    blocks = REGISTERS_OF_MULTIPROCESSOR / (min(255.0, max(32.0, registers)) * WARP * num_warps)
+    return max(1, int(min(blocks, MOST_WARPS / num_warps, MOST_BLOCKS)))

@@ -1,0 +1,245 @@
+"""Stands in for Triton's language: a block of a kernel that Inductor wrote runs on the host.
+
+Addresses and masks are computed as on a GPU. Numbers that the kernel would read are made up.
+"""
+
+import builtins
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vramcast.simulate.fused.values import (
+    ADDED,
+    LOADED,
+    PLAIN,
+    REDUCTION,
+    STORED,
+    Access,
+    Address,
+    Name,
+    Notes,
+    Numbers,
+    Tensor,
+    Values,
+    numbers_of,
+)
+
+MOST_ROUNDS = 2  # of a loop
+ORDERED = 8192  # a table of at most so many whole numbers is taken to count up
+SPREADING = 2_654_435_761  # times a place, a number that looks like any other
+TYPES: tuple[str, ...] = ("float64", "float32", "float16", "bfloat16", "float8e4nv", "float8e5")
+TYPES += ("int1", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+# Functions of each element, by the name of their cost.
+SLOW = {"exp2": "exp", "log": "exp", "log2": "exp", "cos": "sin", "sqrt_rn": "sqrt"}
+SLOW |= {"randn": "rand", "randint64": "rand"}
+SLOW |= {n: n for n in ("exp", "erf", "tanh", "sin", "sqrt", "rsqrt", "pow", "sigmoid", "rand")}
+SLOW |= {"log1p": "exp1", "expm1": "exp1"}
+REDUCTIONS = ("sum", "max2", "min2", "any", "prod", "max", "min", "argmax", "argmin")
+WITH_INDEX = ("max_with_index", "min_with_index")
+
+
+class Language:
+    """`tl`, `libdevice`, `tl_math` and `triton_helpers` in one."""
+
+    constexpr = object
+
+    def __init__(self, notes: Notes, block: Sequence[int], grid: Sequence[int], rows: int) -> None:
+        self.notes, self._block, self._grid = notes, block, grid
+        self._rows = rows  # of the largest table
+        self._random = np.random.default_rng(0)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in TYPES:
+            return Name(name)
+        if name in SLOW:
+            return self._of_each(SLOW[name])
+        if name in REDUCTIONS:
+            return self._reduced
+        if name in WITH_INDEX:
+            return lambda values, places, along: (self._reduced(values, along),) * 2
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._of_each(PLAIN)
+
+    def _of_each(self, kind: str) -> Callable[..., Any]:
+        def call(*given: Any, **_: Any) -> Any:
+            values = [each for each in given if isinstance(each, Values)]
+            if not values:
+                return given[0] if given else None
+            numbers = np.broadcast_arrays(*(each.numbers for each in values))[0]
+            self.notes.add(kind, max(2, numbers.size))
+            return Values(
+                self._random.random(numbers.shape) if kind == "rand" else numbers, self.notes
+            )
+
+        return call
+
+    # Blocks, ranges, tensors of numbers
+
+    def program_id(self, axis: int) -> int:
+        return self._block[axis]
+
+    def num_programs(self, axis: int) -> int:
+        return self._grid[axis]
+
+    def arange(self, first: int, end: int) -> Values:
+        return Values(np.arange(first, end), self.notes)
+
+    def range(self, first: Any, end: Any, step: Any = 1, **_: Any) -> Iterator[int]:
+        """A few of a loop's rounds, which stand for all of them."""
+        first, end, step = int(first), int(end), int(step)
+        number = max(0, -(-(end - first) // step))
+        taken, before = min(number, MOST_ROUNDS), self.notes.share
+        self.notes.rounds += number
+        for turn in range(taken):
+            self.notes.share = before * number / taken
+            yield first + step * (turn * number // taken)
+        self.notes.share = before
+
+    static_range = range
+
+    def full(self, shape: Sequence[Any], value: Any, dtype: Any = "float32") -> Values:
+        name = str(dtype)
+        made = bool(value) if name == "int1" else int(value) if "int" in name else float(value)
+        return Values(np.full(tuple(map(int, shape)), made), self.notes)
+
+    def zeros(self, shape: Sequence[Any], dtype: Any = "float32") -> Values:
+        return self.full(shape, 0, dtype)
+
+    def broadcast_to(self, values: Any, shape: Sequence[Any]) -> Values:
+        wide = np.broadcast_to(numbers_of(values), tuple(map(int, shape)))
+        return Values(wide, self.notes)
+
+    def where(self, condition: Any, one: Any, other: Any) -> Values:
+        whole = Values(numbers_of(condition), self.notes)
+        return whole.combined(np.where, one, other)
+
+    # Functions of several tensors
+
+    def maximum(self, one: Any, other: Any) -> Values:
+        return Values(numbers_of(one), self.notes).combined(np.maximum, other)
+
+    def minimum(self, one: Any, other: Any) -> Values:
+        return Values(numbers_of(one), self.notes).combined(np.minimum, other)
+
+    def div_floor_integer(self, one: Any, other: Any) -> Any:
+        return one // other
+
+    def fma(self, one: Any, other: Any, more: Any) -> Any:
+        return one * other + more
+
+    def reduce(self, values: Any, along: Any, *_: Any, **__: Any) -> Any:
+        if isinstance(values, tuple):
+            return tuple(self._reduced(each, along) for each in values)
+        return self._reduced(values, along)
+
+    def _reduced(self, values: Values, along: Any = None, *_: Any, **__: Any) -> Values:
+        self.notes.reductions += 1
+        self.notes.add(REDUCTION, values.numbers.size)
+        if along is None or values.numbers.ndim <= int(along):
+            return Values(values.numbers.flat[0], self.notes)
+        return Values(values.numbers.take(0, int(along)), self.notes)
+
+    def select_one(self, values: Values, mask: Any, dim: Any, keep_dims: bool = False) -> Values:
+        kept = values.numbers.take([0], int(dim))
+        return Values(kept if keep_dims else kept.take(0, int(dim)), self.notes)
+
+    def associative_scan(self, every: Sequence[Values], *_: Any, **__: Any) -> Any:
+        for values in every:
+            self.notes.add("scan", values.numbers.size)
+        return every
+
+    def online_softmax_combine(self, most: Values, total: Values, new: Values, *_: Any) -> Any:
+        self.notes.add("online_softmax", new.numbers.size)
+        return most, total
+
+    def online_softmax_reduce(self, most: Values, total: Values, along: Any, *_: Any) -> Any:
+        return self._reduced(most, along), self._reduced(total, along)
+
+    def welford_reduce(
+        self, new: Values, mean: Values, squares: Values, weight: Values, _: Any
+    ) -> Any:
+        self.notes.add("welford", new.numbers.size)
+        return mean, squares, weight
+
+    def welford_combine(self, mean: Values, squares: Values, weight: Values, *_: Any) -> Any:
+        self.notes.add("welford", mean.numbers.size)
+        return mean, squares, weight
+
+    def welford(self, mean: Values, squares: Values, weight: Values, along: Any) -> Any:
+        return tuple(self._reduced(each, along) for each in (mean, squares, weight))
+
+    # Memory
+
+    def load(self, address: Address, mask: Any = None, *_: Any, **__: Any) -> Values:
+        places = self._accessed(address, mask, LOADED)
+        return Values(self._read(address, places), self.notes)
+
+    def store(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
+        self._accessed(address, mask, STORED)
+
+    def atomic_add(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> Any:
+        self._accessed(address, mask, ADDED)
+        return value
+
+    def _accessed(self, address: Address, mask: Any, way: str) -> Numbers:
+        places = np.asarray(numbers_of(address.at)).astype(np.int64)
+        elements = address.tensor.elements
+        if places.size and (places.max() >= elements or places.min() < 0):
+            places = places % max(1, elements)  # of a number that was made up
+        is_asked = True if mask is None else numbers_of(mask)
+        places, is_asked = np.broadcast_arrays(np.atleast_1d(places), is_asked)
+        found = Access(address.tensor, places, is_asked, way, self.notes.share)
+        self.notes.accesses.append(found)
+        return places if np.ndim(numbers_of(address.at)) else places[0]
+
+    def _read(self, address: Address, places: Numbers) -> Any:
+        """Tables of whole numbers have 8 bytes each, truths one."""
+        elements, item_bytes, _ = address.tensor
+        if item_bytes == 1:
+            return self._random.integers(0, 2, np.shape(places)).astype(bool)
+        if item_bytes < 8:
+            return self._random.uniform(-1, 1, np.shape(places))
+        if elements <= ORDERED:
+            return places
+        return places * SPREADING % self._rows
+
+
+ADDED_TO = re.compile(r"tl\.atomic_add\((\w+) ")
+
+
+class Kernel:
+    """The text of a kernel that Inductor wrote."""
+
+    def __init__(self, source: str, name: str, names: Sequence[str]) -> None:
+        self._code = compile(source, name, "exec")
+        self._name, self.names = name, names
+        self.added = ADDED_TO.findall(source)  # tensors that other blocks add to as well
+
+    def run(self, given: Mapping[str, Any], block: Sequence[int], grid: Sequence[int]) -> Notes:
+        """Of one block."""
+        notes = Notes()
+        rows = max((t.elements for t in given.values() if isinstance(t, Tensor)), default=1)
+        language = Language(notes, block, grid, rows)
+        scope = _Scope(language)
+        exec(self._code, scope)
+        arguments = [self._argument(name, given[name], notes) for name in self.names]
+        scope[self._name](*arguments)
+        return notes
+
+    def _argument(self, name: str, value: Any, notes: Notes) -> Any:
+        if isinstance(value, Tensor):
+            return Address(value)
+        return value if name.isupper() else Values(value, notes)  # sizes of blocks are known
+
+
+class _Scope(dict[str, Any]):
+    """Helpers that a kernel combines numbers with are not called, so that any name will do."""
+
+    def __init__(self, language: Language) -> None:
+        super().__init__(tl=language, libdevice=language, tl_math=language, triton_helpers=language)
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None)

@@ -1,0 +1,185 @@
+"""What a kernel that torch.compile has written costs is told by a few of its blocks, which run on
+the host."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from vramcast.hardware.gpus import find_gpu
+from vramcast.simulate.fused import costs
+from vramcast.simulate.fused.costs import Launch, Sample, sample_of
+from vramcast.simulate.fused.language import Kernel
+from vramcast.simulate.fused.launches import FusedKernel
+from vramcast.simulate.fused.values import Tensor
+
+GPU = find_gpu("h200")
+ELEMENTS = 1 << 26  # four bytes each are more than the cache has
+POINTWISE = """
+def kernel(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:]
+    xmask = xindex < xnumel
+    x2 = xindex
+    x0 = (xindex % 64)
+    tmp0 = tl.load(in_ptr0 + (x2), xmask)
+    tmp1 = tl.load(in_ptr1 + (x0), xmask, eviction_policy='evict_last')
+    tmp2 = libdevice.tanh(tmp0 + tmp1)
+    tl.store(out_ptr0 + (x2), tmp2, xmask)
+"""
+NORM = """
+def kernel(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.constexpr, R0_BLOCK : tl.constexpr):
+    xoffset = tl.program_id(0) * XBLOCK
+    xindex = xoffset + tl.arange(0, XBLOCK)[:, None]
+    xmask = xindex < xnumel
+    r0_base = tl.arange(0, R0_BLOCK)[None, :]
+    x0 = xindex
+    _tmp2 = tl.full([XBLOCK, R0_BLOCK], 0, tl.float32)
+    for r0_offset in tl.range(0, r0_numel, R0_BLOCK):
+        r0_index = r0_offset + r0_base
+        r0_mask = r0_index < r0_numel
+        tmp0 = tl.load(in_ptr0 + (r0_index + WIDTH*x0), r0_mask & xmask, other=0.0)
+        _tmp2 = tl.where(r0_mask & xmask, _tmp2 + tmp0, _tmp2)
+    tmp2 = tl.sum(_tmp2, 1)[:, None]
+    for r0_offset in tl.range(0, r0_numel, R0_BLOCK):
+        r0_index = r0_offset + r0_base
+        r0_mask = r0_index < r0_numel
+        tmp3 = tl.load(in_ptr0 + (r0_index + WIDTH*x0), r0_mask & xmask, other=0.0)
+        tl.store(out_ptr0 + (PLACE), tmp3 / tmp2, r0_mask & xmask)
+"""
+GATHERED = """
+def kernel(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+    x0 = (xindex % 128)
+    x1 = xindex // 128
+    tmp0 = tl.load(in_ptr0 + (x1), None)
+    tmp1 = tl.load(in_ptr1 + (x0 + 128*tmp0), None)
+    ENDS
+"""
+STORED = "tl.store(out_ptr0 + (xindex), tmp1, None)"
+ADDED = "tl.atomic_add(out_ptr0 + (x0 + 128*tmp0), tmp1, None, sem='relaxed')"
+
+
+def sample(source: str, tensors: list[tuple[int, int]], grid: int, **others: int) -> Sample:
+    names = [n.split(":")[0].strip() for n in source.split("(")[1].split(")")[0].split(",")]
+    given: dict[str, Any] = {
+        name: Tensor(*each, number)
+        for number, (name, each) in enumerate(zip(names, tensors, strict=False))
+    }
+    elements = {n.removesuffix("numel").rstrip("_"): v for n, v in others.items() if "numel" in n}
+    launch = Launch(Kernel(source, "kernel", names), given | others, elements, (grid, 1, 1), 4)
+    return sample_of(launch, GPU)
+
+
+def pointwise(xnumel: int = ELEMENTS) -> Sample:
+    tensors = [(xnumel, 4), (64, 4), (xnumel, 4)]
+    return sample(POINTWISE, tensors, -(-xnumel // 1024), xnumel=xnumel, XBLOCK=1024)
+
+
+def norm(width: int, place: str = "r0_index + WIDTH*x0", rows: int = 1 << 14) -> Sample:
+    source = NORM.replace("PLACE", place).replace("WIDTH", str(width))
+    sizes = {"xnumel": rows, "r0_numel": width, "XBLOCK": 1, "R0_BLOCK": 1024}
+    return sample(source, [(rows * width, 4), (rows * width, 4)], rows, **sizes)
+
+
+def test_each_element_is_read_once_written_once_and_computed() -> None:
+    found = pointwise()
+    assert found.num_bytes == pytest.approx(2 * 4 * ELEMENTS, rel=1e-3)
+    assert found.operations["tanh"] == pytest.approx(ELEMENTS)
+    assert found.part_written_bytes == 0
+    assert found.rounds == found.reductions == 0
+
+
+def test_threads_ask_for_four_neighbours_at_once_unless_a_mask_or_a_row_is_odd() -> None:
+    even, odd = pointwise(), pointwise(ELEMENTS + 1)
+    assert even.loads == pytest.approx(2 * ELEMENTS / 4)
+    assert odd.loads == pytest.approx(2 * ELEMENTS, rel=1e-3)
+    assert norm(8191).loads == pytest.approx(4 * norm(8192).loads, rel=0.01)
+
+
+def test_a_row_that_a_block_reads_twice_comes_from_memory_once() -> None:
+    width, rows = 8192, 1 << 14
+    found = norm(width, rows=rows)
+    assert found.num_bytes == pytest.approx(2 * 4 * rows * width, rel=1e-3)
+    assert found.asked_bytes == pytest.approx(2 * 4 * rows * width, rel=1e-3)
+    assert found.rounds == 2 * width / 1024 and found.reductions == 1
+    assert found.operations["div"] == pytest.approx(rows * width)
+
+
+def test_what_is_written_across_rows_fills_sectors_in_parts() -> None:
+    width, rows = 8192, 1 << 14
+    found = norm(width, place=f"x0 + {rows}*r0_index", rows=rows)
+    assert found.part_written_bytes == pytest.approx((32 - 4) * rows * width, rel=1e-3)
+    assert norm(width, rows=rows).part_written_bytes == 0
+
+
+def gathered(rows: int, end: str = STORED) -> Sample:
+    places = 1 << 18
+    tensors = [(places, 8), (128 * rows, 4), (128 * (rows if end is ADDED else places), 4)]
+    sizes = {"xnumel": 128 * places, "XBLOCK": 1024}
+    return sample(GATHERED.replace("ENDS", end), tensors, places // 8, **sizes)
+
+
+def test_rows_that_are_named_are_read_each_time_unless_the_cache_holds_them() -> None:
+    written = 4 * 128 * (1 << 18)
+    assert gathered(1 << 12).num_bytes == pytest.approx(written, rel=0.05)
+    assert gathered(1 << 20).num_bytes > 1.8 * written
+
+
+def test_additions_go_to_rows_of_neighbours() -> None:
+    found = gathered(1 << 20, ADDED)
+    assert found.num_additions == pytest.approx(128 * (1 << 18))
+    assert found.num_additions / found.num_rows == pytest.approx(128, rel=0.05)
+
+
+def autotuner(source: str, names: tuple[str, ...], grid: tuple[int, ...]) -> Any:
+    return SimpleNamespace(
+        fn=SimpleNamespace(src=source, arg_names=names, __name__="kernel"),
+        mutated_arg_names=("out_ptr0",),
+        configs=[SimpleNamespace(kwargs={"XBLOCK": 1024}, num_warps=4)],
+        _interpret_args_grid=lambda *_: ((), grid),
+    )
+
+
+POINTWISE_NAMES = ("in_ptr0", "in_ptr1", "out_ptr0", "xnumel", "XBLOCK")
+
+
+def test_the_work_of_a_launch_has_operations_bytes_waiting_and_what_is_asked() -> None:
+    x, row, out = torch.empty(1 << 20), torch.empty(64), torch.empty(1 << 20)
+    kernel = FusedKernel(autotuner(POINTWISE, POINTWISE_NAMES, (1024, 1, 1)), GPU)
+    _, operations, num_bytes, sizes = kernel.work((x, row, out, 1 << 20))
+    assert operations > costs.OPERATION_COSTS["tanh"] * (1 << 20)
+    assert num_bytes == pytest.approx(8 * (1 << 20), rel=1e-3)
+    assert sizes[:3] == [1024, 0, 0] and sizes[3] >= 4 * (1 << 20)
+
+
+def test_a_tensor_that_is_given_twice_is_moved_once() -> None:
+    x, row = torch.empty(1 << 20), torch.empty(64)
+    source = POINTWISE.replace("in_ptr1 + (x0)", "in_ptr1 + (x2)")
+    kernel = FusedKernel(autotuner(source, POINTWISE_NAMES, (1024, 1, 1)), GPU)
+    twice = kernel.work((x, x, x, 1 << 20))[2]
+    assert twice == pytest.approx(8 * (1 << 20), rel=1e-3)
+    assert kernel.work((x, row, x, 1 << 20))[2] < 1.1 * twice
+
+
+def test_a_kernel_that_cannot_be_run_moves_its_tensors() -> None:
+    source = "def kernel(in_ptr0, out_ptr0):\n    tl.load(in_ptr0 + nothing_known)[0, 0, 0]"
+    kernel = FusedKernel(autotuner(source, ("in_ptr0", "out_ptr0"), (1, 1, 1)), GPU)
+    work = kernel.work((torch.empty(100), torch.empty(200)))
+    assert work[1] == 0 and work[2] == 4 * (100 + 2 * 200)
+
+
+def test_where_inductor_has_several_configurations_the_one_that_asks_for_least_counts() -> None:
+    source = NORM.replace("PLACE", "r0_index + 64*x0").replace("WIDTH", "64")
+    names = ("in_ptr0", "out_ptr0", "xnumel", "r0_numel", "XBLOCK", "R0_BLOCK")
+    one = autotuner(source, names, (1 << 14, 1, 1))
+    one.configs = [
+        SimpleNamespace(kwargs={"XBLOCK": 1, "R0_BLOCK": side}, num_warps=2) for side in (64, 8)
+    ]
+    x, out = torch.empty(1 << 14, 64), torch.empty(1 << 14, 64)
+    found = FusedKernel(one, GPU).work((x, out, 1 << 14, 64))
+    one.configs.reverse()
+    assert FusedKernel(one, GPU).work((x, out, 1 << 14, 64))[2:3] == found[2:3]
