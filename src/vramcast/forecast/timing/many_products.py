@@ -34,12 +34,12 @@ def tiles_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float
     read. Where there are few tiles, each waits for its steps."""
     of_element, of_side, of_step, prologue, smallest = known
     many, rows, columns, inner = work.sizes
-    sides = [side for side in SIDES if side >= smallest]
-    rounds = 1 / gpu.num_multiprocessors
+    side_by_side = gpu.num_multiprocessors
     least = min(
-        math.ceil(rounds * many * math.ceil(rows / down) * math.ceil(columns / right))
+        math.ceil(many * math.ceil(rows / down) * math.ceil(columns / right) / side_by_side)
         * (down * right * of_element + (down + right) * of_side)
-        for down, right in product(sides, sides)
+        for down, right in product(SIDES, SIDES)
+        if min(down, right) >= smallest
     )
-    step = least / (rounds * peak_flops(gpu, work.precision))
+    step = least * side_by_side / peak_flops(gpu, work.precision)
     return (inner + prologue) * math.hypot(step, of_step)
