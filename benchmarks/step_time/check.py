@@ -79,9 +79,11 @@ batches (`by_hand.jsonl`).
 | batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
 | batch norm of networks in `eval()` | `evaluated_kernels` |
 | CTC losses; samples at points, likeness of others (refit.py names them) | `off_kernels` too |
-| convolutions | `shapes`, `volumes`, `layers`; kernels of the sets `tenth`, `compiled_fourth` too |
+| convolutions | `shapes`, `volumes`, `layers`, `more_layers`; kernels of the sets `tenth`, \
+`compiled_fourth` too |
 | convolutions, cuDNN's batch norm | kernels of the sets `mixed_third`, `mixed_fifth`, `sixth`, \
 `seventh`, `eighth`, `compiled_third` too |
+| many products at once | all that tells their likeness, and `batched_kernels` |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |
 | unfold, fold; likeness of some operators | `known_badly_kernels` too (refit.py names them) |
 | kernels that torch.compile writes | `fused_kernels`: families/fused.py, and 14 steps of the \
@@ -130,16 +132,40 @@ that are no convolutions are off by 1.35 % of their step in the median and 3.7 i
 2.1 before). Still off: gradients of samples at points (36 % in the median),
 recurrent networks (19 and 16 %; their kernels run side by side, which profiled.py tells since),
 products with few columns (`cait`), additions at positions that most rows share (`switch`).
+
 Convolutions go by the 64 recorded ones that are most alike, and scales.py learned which of their
 features tell most; paddings, strides and sides of filters are told since 2026-11-18. `layers` has
 5,582 (layers.py: first layers, one filter a channel, groups, patches, sound, films, and layers of
-426 networks): of the quarter that was left out the median error went from 19.9 to 14.9 %, by
-time from 55 to 32 %, of layers that networks have from 14.3 to 10.1 % and from 29 to 21 %. The
+426 networks): of the quarter that was left out the median error went from 19.9 to 14.9 %, by time
+from 55 to 32 %, of layers that networks have from 14.3 to 10.1 % and from 29 to 21 %. The
 convolutions of the steps named above are in the table too; two gradients that were timed as one
 have their shares as told before. Groups that were recorded without their spans are left out: cuDNN
 may run their kernels side by side. Trees of decisions (300 of 40 leaves) were no better: 14.4 and
-21.3 % forward instead of 11.0 and 20.0. Why cuDNN does not divide the sum of some gradients of a
-first layer's weights, which then take 9.3 ns for each position (yolo's 105 ms), is not known.
+21.3 % forward instead of 11.0 and 20.0. `more_layers` has 4,535 rarer ones (1x1, groups, one filter
+a channel, short lines), beside which the sums over features are of the others: where a quarter was
+left out, the median error went from 14.2 to 12.2 % and by time from 28.0 to 24.7; of 1,921 in four
+recordings that the table is not made from it is 9.5 % as before. With the sets `ninth`, `tenth` and
+`compiled_fourth` left out, these went from 8.9, 9.8 and 11.1 to 8.8, 9.4 and 9.7 % in the median,
+by time from 17.9, 39.2 and 34.6 to 18.8, 38.2 and 37.2; to take in kernels of steps that are told
+four times too short made no difference. Still off are 1x1 convolutions of many short lines in TF32
+(gradients of 3,072 x 1,024 x 24: 9.7 ms, 4.5 predicted), and one filter a channel on volumes with
+channels last (3x7x7: 40.8 ms, 17.2 predicted), whose gradients go by kernels of 0.01 to 0.9
+TFLOP/s; of the 98 such in 16 bits that were recorded none has that filter. Why cuDNN does not
+divide the sum of some gradients of a first layer's weights, which then take 9.3 ns for each
+position (yolo's 105 ms), is not known.
+
+Many products at once (bmm) take the tiles that are fastest: operations for each element and each
+row and column of one, in rounds over the multiprocessors, the bytes beside them, and seconds for
+each step of the inner dimension, which cuBLAS does not divide where there are few tiles.
+`batched_kernels` has 559 of any layout. Where each of its four parts was left out, the median error
+went from 14.6 to 8.8 % and by time from 20.1 to 13.9, both with the likeness of all others (19.1
+and 22.5 before there were any); of 2,703 recorded before, a quarter left out each time, from 8.7 to
+6.2 and from 11.4 to 8.7. Of 364 kernels of steps that nothing was made from, the median error went
+from 10.6 to 6.4 %, by time from 15.3 to 11.0. Still off: experts in TF32 and in 16 bits with 24,576
+rows and more (a bmm of (8, 1024, 768, 24576) in bf16 took 995 us, 360 predicted, where one of (16,
+512, 1408, 24576) ran at 845 TFLOP/s), and which of 16-bit rows begin at 4 bytes and which at 2 is
+told by all sizes, not by the layout (16 of the 559).
+
 places.py tells it of `places_kernels`:
 joined tensors went from 31.8 to 7.3 % by time where they were left out, the gradients of samples at
 points from 93 to 28 %; enlarging along lines and by cubes is off by as much as before. With

@@ -3,12 +3,12 @@ their part of the tables.
 
     python benchmarks/step_time/convolutions.py [--hold-out [NAME]]
 
-shapes.jsonl.gz and volumes.jsonl.gz have those that shapes.py recorded, layers.jsonl.gz those of
-layers.py, operators.jsonl.gz those of the families: seconds of their kernels alone, in which any of
-them ran where this was recorded (`spans`). What benchmarks/convolutions has was timed with its
-launches. How much a feature tells is in the table already (scales.py). With --hold-out a quarter of
-the file NAME, or of all, is left out, and the errors on those are told: of the table, and of what
-is fitted to the others.
+shapes.jsonl.gz and volumes.jsonl.gz have those that shapes.py recorded, layers.jsonl.gz and
+more_layers.jsonl.gz (WHICH=rarer) those of layers.py, operators.jsonl.gz those of the families:
+seconds of their kernels alone, in which any of them ran where this was recorded (`spans`). What
+benchmarks/convolutions has was timed with its launches. How much a feature tells is in the table
+already (scales.py). With --hold-out a quarter of the file NAME, or of all, is left out, and the
+errors on those are told: of the table, and of what is fitted to the others.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ from vramcast.tracing.work import TF32, Convolution, OperatorWork, is_padded
 
 TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 SHAPES = RECORDED / "shapes.jsonl.gz"
-FILES = (SHAPES, RECORDED / "volumes.jsonl.gz", RECORDED / "layers.jsonl.gz")
+RARER = "more_layers"
+FILES = (SHAPES, *(RECORDED / f"{name}.jsonl.gz" for name in ("volumes", RARER, "layers")))
 H200 = find_gpu("h200")
 STEPS = tuple(
     f"{name}_kernels.jsonl.gz"
@@ -211,6 +212,12 @@ def solve(inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     return coefficients
 
 
+def sum_of(chosen: list[Timed], inputs: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Of usual ones: with the rare ones too, usual layers were told worse."""
+    usual = np.array([not each.network.startswith(RARER) for each in chosen])
+    return solve(inputs[usual], wanted[usual])
+
+
 def values_of(chosen: list[Timed]) -> tuple[np.ndarray, np.ndarray]:
     """Their features, and the logarithm of how many times the least they take."""
     inputs = [features(Convolution.unpacked(t.work.sizes), t.work, H200) for t in chosen]
@@ -239,7 +246,8 @@ def fit_convolutions() -> tuple[dict[str, list[float]], dict[str, np.ndarray], f
     for name, chosen in timed_convolutions(FILES[-1].name).items():
         inputs, wanted = values_of(chosen)
         limits = np.quantile(wanted, [0.002, 0.998])
-        sums[name] = [float(f"{value:.5g}") for value in (*limits, *solve(inputs, wanted))]
+        of_sum = sum_of(chosen, inputs, wanted)
+        sums[name] = [float(f"{value:.5g}") for value in (*limits, *of_sum)]
         left = wanted - inputs @ np.array(sums[name][2:])
         table[f"{name} places"] = inputs[:, COMMON:].T.astype(np.float16)
         table[f"{name} left"] = left.astype(np.float16)
@@ -261,7 +269,7 @@ def held_out_of(name: str, chosen: list[Timed]) -> tuple[list[Timed], np.ndarray
     """Those held out, and their logarithms by the others."""
     out, kept = ([t for t in chosen if t.is_held_out is is_out] for is_out in (True, False))
     (inputs, wanted), scales = values_of(kept), scales_of(name)
-    found = solve(inputs, wanted)
+    found = sum_of(kept, inputs, wanted)
     places, left = inputs[:, COMMON:] * scales, wanted - inputs @ found
     others = values_of(out)[0]
     more = near(others[:, COMMON:] * scales, places, left)

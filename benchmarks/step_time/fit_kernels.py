@@ -27,9 +27,9 @@ from vramcast.forecast.timing.kernels import (
     is_across,
     is_reduction_across,
     memory_seconds,
+    overlapped_time,
     product_kind,
     product_time,
-    vector_time,
 )
 from vramcast.forecast.timing.many_products import is_thin
 from vramcast.forecast.timing.rates import peak_flops
@@ -134,7 +134,7 @@ def fit_vectors(kernels: Kernels) -> list[float]:
 
     def errors(x: np.ndarray) -> np.ndarray:
         known = np.exp(x).tolist()
-        return np.array([math.log(vector_time(w, H200, known).seconds / s) for w, s in chosen])
+        return np.array([math.log(overlapped_time(w, H200, known).seconds / s) for w, s in chosen])
 
     found = least_squares(errors, np.log(START_OF_VECTOR), **SOFT)
     tell_errors(f"products of vectors, {len(chosen)} shapes", np.abs(found.fun))

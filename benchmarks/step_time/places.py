@@ -45,7 +45,7 @@ def main() -> None:
     out = [kernel for kernel in every if is_held_out(kernel)]
     before = shipped()
     rates = fitted_pieces([kernel for kernel in every if not is_held_out(kernel)], before)
-    table = table_of([k for k in chosen_kernels(before) if not is_held_out(k)], rates)
+    table = table_of([k for k in chosen_kernels() if not is_held_out(k)], rates)
     by_operator: dict[str, Kernels] = defaultdict(list)
     for kernel in out:
         by_operator[name_of(kernel[0])].append(kernel)

@@ -2,11 +2,12 @@
 of neighbours, recurrent networks, and what kernels of an operator took beside what its model says
 (likeness.py).
 
-    python benchmarks/step_time/refit.py [--hold-out | --likeness | --places]
+    python benchmarks/step_time/refit.py [--hold-out | --likeness | --places | --products]
 
 With --likeness only the last of these, with --places what families/sampled.py and joins.py recorded
-too. With --hold-out every fifth kernel is left out of the others, and the errors on those are told,
-with those of the rates before. Else it writes src/vramcast/forecast/timing/tables.
+too, with --products many products at once and the last. With --hold-out every fifth kernel is left
+out of the others, and the errors on those are told, with those of the rates before. Else it writes
+src/vramcast/forecast/timing/tables.
 An operator has a table of likeness only where that makes the errors of those left out smaller.
 Single products have none, as steps that were not fitted to got no better with one, and reductions
 across rows have none, whose model is reductions.py's.
@@ -22,7 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from many import EXTREMES, fit_many
+from many import BATCHED, EXTREMES, fit_many
 from others import fit_recurrent
 from scipy import linalg
 from scipy.optimize import least_squares
@@ -197,7 +198,8 @@ def fitted_layers(rates: Rates) -> Rates:
         tell(name, chosen, replace(rates, kernels={**rates.kernels, **more}))
     recurrent = fit_recurrent([(work, seconds, 1) for work, seconds in recorded(OF_RECURRENT)])
     kernels = {**rates.kernels, **more}
-    return replace(rates, kernels=kernels, recurrent=recurrent, products=fit_many(rates))
+    products = fit_many(rates, chosen_kernels())
+    return replace(rates, kernels=kernels, recurrent=recurrent, products=products)
 
 
 def by_access(kernels: Kernels) -> dict[str, Kernels]:
@@ -272,7 +274,7 @@ def tell(what: str, kernels: Kernels, rates: Rates) -> None:
         print(f"{what}, {len(errors)}: median {median:.1f} %, 90 % within {most:.0f} %")
 
 
-def chosen_kernels(rates: Rates) -> Kernels:
+def chosen_kernels() -> Kernels:
     """All that tables of likeness are made from."""
     kernels = recorded(RECORDED) + [k for k in recorded(BEFORE) if not is_counted_anew(k)]
     kernels += [k for k in recorded((KNOWN_BADLY,)) if name_of(k[0]) in BETTER_WITH_THEM]
@@ -284,7 +286,8 @@ def chosen_kernels(rates: Rates) -> Kernels:
     kernels += [k for k in more if k[0].operator in RECURRENT]
     kernels = [k for k in kernels if not is_told_anew(k[0])]
     extremes = [k for k in recorded((EXTREMES,)) if not k[0].operator.endswith(("l_", "fill_"))]
-    return kernels + recorded((EVALUATED,)) + extremes
+    batched = [k for k in recorded((BATCHED,)) if k[0].operator in PRODUCTS]
+    return kernels + recorded((EVALUATED,)) + extremes + batched
 
 
 def is_told_anew(work: OperatorWork) -> bool:
@@ -314,12 +317,15 @@ def main() -> None:
             tell(f"{what}, left out, before", these, before)
             tell(f"{what}, left out", these, rates)
         return
-    rates = fitted_layers(fitted_pieces(recorded((PLACES, EVALUATED, OFF, EXTREMES)), before))
+    if sys.argv[1:] == ["--products"]:
+        rates = replace(before, products=fit_many(before, chosen_kernels()))
+    else:
+        rates = fitted_layers(fitted_pieces(recorded((PLACES, EVALUATED, OFF, EXTREMES)), before))
     if not sys.argv[1:]:
         rates = fitted(kernels, rates)
     if sys.argv[1:] != ["--likeness"]:
         (TABLES / TABLE).write_text(json.dumps(json.loads(rates.to_json()), indent=1) + "\n")
-    np.savez_compressed(TABLES / TABLE_OF_LIKENESS, **table_of(chosen_kernels(rates), rates))
+    np.savez_compressed(TABLES / TABLE_OF_LIKENESS, **table_of(chosen_kernels(), rates))
 
 
 if __name__ == "__main__":

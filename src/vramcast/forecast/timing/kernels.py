@@ -24,7 +24,7 @@ from vramcast.forecast.timing.convolutions import (
 from vramcast.forecast.timing.factorizations import factorization_seconds, is_factorization
 from vramcast.forecast.timing.fused import fused_seconds
 from vramcast.forecast.timing.likeness import factor, name_of
-from vramcast.forecast.timing.many_products import blocks_seconds, is_many, is_thin
+from vramcast.forecast.timing.many_products import is_many, is_thin, tiles_seconds
 from vramcast.forecast.timing.many_products import key_of as key_of_many
 from vramcast.forecast.timing.norms import (
     GROUPS,
@@ -154,22 +154,21 @@ def product_kind(work: OperatorWork) -> str:
 def any_product_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     kind = product_kind(work)
     many = rates.products.get(key_of_many(kind, work)) if is_many(work) else None
-    if many and is_thin(work):
-        return vector_time(work, gpu, rates.products[VECTOR], blocks_seconds(work, many))
-    in_tiles = product_time(work, gpu, rates.products[kind])
     if many:
-        return in_tiles._replace(seconds=max(in_tiles.seconds, blocks_seconds(work, many)))
+        return overlapped_time(work, gpu, many, tiles_seconds(work, gpu, many[2:]))
+    in_tiles = product_time(work, gpu, rates.products[kind])
     if not is_thin(work):
         return in_tiles
-    return min(in_tiles, vector_time(work, gpu, rates.products[VECTOR]))
+    return min(in_tiles, overlapped_time(work, gpu, rates.products[VECTOR]))
 
 
-def vector_time(
-    work: OperatorWork, gpu: Gpu, known: Sequence[float], least: float = 0.0
+def overlapped_time(
+    work: OperatorWork, gpu: Gpu, known: Sequence[float], of_tiles: float = 0.0
 ) -> KernelTime:
-    fixed, of_bandwidth, _ = known
+    """Reads and tiles partly overlap."""
+    fixed, of_bandwidth, *_ = known
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    return KernelTime(fixed + max(memory, least), 0.0)
+    return KernelTime(fixed + math.hypot(memory, of_tiles), of_tiles if of_tiles > memory else 0.0)
 
 
 def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:

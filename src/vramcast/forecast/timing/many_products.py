@@ -1,12 +1,16 @@
-"""Seconds of many products of one kind (bmm): each matrix has blocks of its own, which take their
+"""Seconds of many products of one kind (bmm): each matrix has tiles of its own, which take their
 time however few elements they have. cuBLAS does not share out the inner dimension of these."""
 
 import math
 from collections.abc import Sequence
+from itertools import product
 
+from vramcast.forecast.timing.rates import peak_flops
+from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import OperatorWork
 
 MANY, THIN = "many", "thin"  # of the keys of their rates
+SIDES = (16, 32, 64, 128)  # of tiles
 
 
 def is_many(work: OperatorWork) -> bool:
@@ -20,11 +24,22 @@ def is_thin(work: OperatorWork) -> bool:
 
 def key_of(kind: str, work: OperatorWork) -> str:
     """The key of their rates, for a kind of product."""
-    return f"{MANY} {THIN} {kind}" if is_thin(work) else f"{MANY} {kind}"
+    if is_thin(work):
+        return f"{MANY} {THIN} {kind}"
+    return f"{MANY} {kind} tf32" if work.precision == "tf32" else f"{MANY} {kind}"
 
 
-def blocks_seconds(work: OperatorWork, known: Sequence[float]) -> float:
-    of_block, of_inner, rows_of_block, columns_of_block = known
+def tiles_seconds(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> float:
+    """Of the tiles that take least: operations for each element and for each row and column that is
+    read. Where there are few tiles, each waits for its steps."""
+    of_element, of_side, of_step, prologue, smallest = known
     many, rows, columns, inner = work.sizes
-    blocks = many * math.ceil(rows / rows_of_block) * math.ceil(columns / columns_of_block)
-    return blocks * (of_block + inner * of_inner)
+    side_by_side = gpu.num_multiprocessors
+    least = min(
+        math.ceil(many * math.ceil(rows / down) * math.ceil(columns / right) / side_by_side)
+        * (down * right * of_element + (down + right) * of_side)
+        for down, right in product(SIDES, SIDES)
+        if min(down, right) >= smallest
+    )
+    step = least * side_by_side / peak_flops(gpu, work.precision)
+    return (inner + prologue) * math.hypot(step, of_step)
