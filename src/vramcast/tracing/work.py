@@ -15,6 +15,7 @@ PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 # c10::ScalarType; types without a rate of their own count as fp32
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 GENERATED = "inductor::"  # names of kernels that torch.compile has written begin with this
+FUSED = f"{GENERATED}triton_"  # of those that Inductor has fused
 EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure; how often depends on values
 EVALUATED = 2  # more in sizes[0]: a batch norm with statistics that it has kept
 TF32 = 1006  # native/work.h: fp32 that tensor cores may round to TF32
@@ -82,6 +83,11 @@ class OperatorWork(NamedTuple):
     @property
     def item_bytes(self) -> int:
         return 2 if self.precision in ("bf16", "fp16") else 4
+
+    @property
+    def counted_flops(self) -> float:
+        """As people count them: of a fused kernel `flops` is what it costs, in other units."""
+        return 0.0 if self.operator.startswith(FUSED) else self.flops
 
     @property
     def has_kernel(self) -> bool:

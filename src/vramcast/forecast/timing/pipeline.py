@@ -91,7 +91,7 @@ def forecast_step(
     communication = None
     if fabric and between.any():
         communication = communication_of(works, fabric, seconds, period(alone=True))
-    flops = _sum(works.each(lambda work: work.flops))
+    flops = _sum(works.each(lambda work: work.counted_flops))
     return StepForecast(
         seconds=seconds,
         seconds_low=period(1 / device_factor, 1 / host_factor) / num_evaluations(works),
@@ -205,7 +205,7 @@ def main_precision(works: Works) -> str:
     """The precision in which most of the arithmetic is done."""
     flops: dict[str, float] = defaultdict(float)
     for code, count in enumerate(np.bincount(works.codes).tolist()):
-        flops[works.distinct[code].precision] += count * works.distinct[code].flops
+        flops[works.distinct[code].precision] += count * works.distinct[code].counted_flops
     return max(flops, key=flops.__getitem__, default="fp32")
 
 

@@ -19,7 +19,9 @@ def clock_of(works: Works, by_compute: float, seconds: float, gpu: Gpu, power: P
     highest = 1e-12 * peak_flops(gpu, "bf16") / gpu.num_multiprocessors
     highest /= power.teraflops_of_multiprocessor
     moving = power.joules_per_byte * works.each(lambda work: work.num_bytes).sum()
-    arithmetic = works.each(lambda work: work.flops * per_flop.get(work.precision, 0.0)).sum()
+    arithmetic = works.each(
+        lambda work: work.counted_flops * per_flop.get(work.precision, 0.0)
+    ).sum()
 
     def watts(clock: float) -> float:
         joules = arithmetic * (highest * clock) ** 2 + moving

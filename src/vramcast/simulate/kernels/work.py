@@ -30,6 +30,7 @@ WITHOUT_KERNEL = (
     "_use_cudnn_ctc_loss",
     "_cudnn_rnn_flatten_weight",
 )
+SUMS_OF_ROWS = ("_embedding_bag", "_embedding_bag_forward_only")
 # Of the first tensor only the indexed elements are read (1), or read and written (2).
 NAMED_ELEMENTS = {"index": 1, "take": 1, "_index_put_impl_": 2}
 SCANS = ("cum", "logcum", "_logcum")
@@ -108,6 +109,9 @@ def work_of(name: str, arguments: Sequence[Any], named: Mapping[str, Any], resul
     if name == ENLARGED:
         is_last, number = int(_is_across(name, named)), named["grad"].numel()
         sizes = is_last, 4 * number, math.prod(named["input_size"]), is_last * number
+    if name in SUMS_OF_ROWS:  # each row as often as it is named
+        table = named["weight"]
+        num_bytes += named["indices"].numel() * table[:1].nbytes - table.nbytes
     if name.endswith("_dense_backward"):
         rows = named["indices"].numel()
         if rows > UNSORTED_INDICES or "bag" in name:
