@@ -17,14 +17,14 @@ from vramcast.simulate.fused.language import Kernel
 from vramcast.simulate.fused.values import (
     ADDED,
     LOADED,
-    STORED,
+    SECTOR_BYTES,
     Access,
     Notes,
     Numbers,
     Tensor,
 )
 
-SECTOR_BYTES, WARP, WIDEST_BYTES = 32, 32, 16
+WARP, WIDEST_BYTES = 32, 16
 # In additions that a multiprocessor's lane makes, as recorded on an H200
 # (benchmarks/step_time/fit_fused.py). What is not named costs one.
 OPERATION_COSTS = {
@@ -152,14 +152,17 @@ def _of_access(access: Access, elements: Mapping[str, int]) -> list[tuple[str, f
     number = float(access.is_asked.sum())
     if access.way == ADDED:
         return [("additions", number), ("rows", _num_rows(access))]
-    width, by_warps = _of_warps(access, elements)
-    if access.way == STORED:
-        return [("part_written", by_warps * SECTOR_BYTES - number * access.tensor.item_bytes)]
-    return [("loads", number / width), ("asked", _sectors(access).size * SECTOR_BYTES)]
-
-
-def _sectors(access: Access) -> Numbers:
-    return np.unique(access.places[access.is_asked] * access.tensor.item_bytes // SECTOR_BYTES)
+    axis = _fastest(access.places)
+    places, is_asked = (np.moveaxis(each, axis, -1) for each in (access.places, access.is_asked))
+    names = [name for name in ("z", "y", "x", "r0", "r1") if name in elements][-places.ndim :]
+    size = elements[names[axis]] if len(names) == places.ndim else 1
+    width = _width(places, size, WIDEST_BYTES // access.tensor.item_bytes)
+    if access.way == LOADED:
+        return [("loads", number / width), ("asked", access.sectors.size * SECTOR_BYTES)]
+    warps = np.arange(places.size).reshape(places.shape) // (WARP * width)
+    written = (warps << 40) + places * access.tensor.item_bytes // SECTOR_BYTES
+    by_warps = np.unique(written[is_asked]).size * SECTOR_BYTES
+    return [("part_written", by_warps - number * access.tensor.item_bytes)]
 
 
 def _num_rows(access: Access) -> float:
@@ -186,8 +189,8 @@ def _moved_bytes(runs: list[list[Notes]], more: float, launch: Launch, gpu: Gpu)
     for run in runs:
         sectors = defaultdict[tuple[Tensor, str], list[tuple[Numbers, float]]](list)
         for access in (access for note in run for access in note.accesses):
-            if (found := _sectors(access)).size:
-                sectors[access.tensor, access.way].append((found, access.share))
+            if access.sectors.size:
+                sectors[access.tensor, access.way].append((access.sectors, access.share))
         for key, parts in sectors.items():
             mean = sum(p.size * share for p, share in parts) / sum(p.size for p, _ in parts)
             distinct = np.unique(np.concatenate([places for places, _ in parts])).size
@@ -204,18 +207,6 @@ def _moved_bytes(runs: list[list[Notes]], more: float, launch: Launch, gpu: Gpu)
 def _missed_bytes(num_bytes: float, whole_bytes: int, gpu: Gpu) -> float:
     again = max(0.0, num_bytes - whole_bytes)
     return num_bytes - again * min(1.0, OF_CACHE * gpu.l2_cache_bytes / max(1, whole_bytes))
-
-
-def _of_warps(access: Access, elements: Mapping[str, int]) -> tuple[int, int]:
-    """How many elements a thread asks for at once, and the sectors that their warps ask for."""
-    axis = _fastest(access.places)
-    places, is_asked = (np.moveaxis(each, axis, -1) for each in (access.places, access.is_asked))
-    names = [name for name in ("z", "y", "x", "r0", "r1") if name in elements][-places.ndim :]
-    number = elements[names[axis]] if len(names) == places.ndim else 1
-    width = _width(places, number, WIDEST_BYTES // access.tensor.item_bytes)
-    warps = np.arange(places.size).reshape(places.shape) // (WARP * width)
-    asked = (warps << 40) + places * access.tensor.item_bytes // SECTOR_BYTES
-    return width, np.unique(asked[is_asked]).size
 
 
 def _fastest(places: Numbers) -> int:

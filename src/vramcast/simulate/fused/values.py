@@ -2,12 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[Any]
+SECTOR_BYTES = 32
 LOADED, STORED, ADDED = "load", "store", "atomic_add"
 # An operation by the name of its cost (costs.py).
 PLAIN, DIVISION, WHOLE_DIVISION, CAST, REDUCTION = "plain", "div", "whole_div", "cast", "reduction"
@@ -23,12 +26,18 @@ class Tensor(NamedTuple):
         return self.elements * self.item_bytes
 
 
-class Access(NamedTuple):
+@dataclass(frozen=True)
+class Access:
     tensor: Tensor
     places: Numbers  # in elements
     is_asked: Numbers  # what a mask leaves
     way: str
     share: float  # how often the block does it, of a loop of which a part was gone through
+
+    @cached_property
+    def sectors(self) -> Numbers:
+        places = self.places if self.is_asked.all() else self.places[self.is_asked]
+        return np.unique(places * self.tensor.item_bytes // SECTOR_BYTES)
 
 
 class Notes:
