@@ -80,14 +80,15 @@ batches (`by_hand.jsonl`).
 | batch norm of networks in `eval()` | `evaluated_kernels` |
 | CTC losses; samples at points, likeness of others (refit.py names them) | `off_kernels` too |
 | convolutions | `shapes`, `volumes`, `layers`, `more_layers`; kernels of the sets `tenth`, \
-`compiled_fourth` too |
+`compiled_fourth`, \
+`compiled_fifth` too |
 | convolutions, cuDNN's batch norm | kernels of the sets `mixed_third`, `mixed_fifth`, `sixth`, \
 `seventh`, `eighth`, `compiled_third` too |
 | many products at once | all that tells their likeness, and `batched_kernels` |
 | joined tensors, pools, samples at points; likeness of some operators | `places_kernels` |
 | unfold, fold; likeness of some operators | `known_badly_kernels` too (refit.py names them) |
-| kernels that torch.compile writes | `fused_kernels`: families/fused.py, and 14 steps of the \
-sets `compiled_third` and `compiled_fourth` |
+| kernels that torch.compile writes | `fused_kernels`: families/fused.py, and 35 steps of the \
+sets `compiled_third`, `compiled_fourth` and `compiled_fifth` |
 | strides, reductions, likeness, recurrent networks | `families_kernels`, `mixed_kernels`, \
 `mixed_second_kernels` |
 | additions at positions, gradients of tables | `rarely_kernels` too |
@@ -116,12 +117,13 @@ Kernels that torch.compile writes went by their tensors' bytes and slow function
 for all, until 2026-11-19: reductions of the third and fourth compiled set came out at -15 and
 -26 %, persistent ones at -22 and -56 %. Now a few of their blocks run on the host
 (src/vramcast/simulate/fused): what they move, ask the cache for, compute and wait for.
-`fused_kernels` has 2,807, of them 2,034 of families/fused.py. Of functions and steps that were left
-out, a quarter at a time, kernels over 20 microseconds are off by 11 % in the median and by 23 % by
-time: most of that are functions with few blocks and long loops, and losses of pixels by channels.
-All such kernels of a step together are off by 2 to 4 % in most of the 14 steps. Operations that a
-compiler leaves out, because nothing uses their results, are counted: `sizes_of_scores` has a loss
-that takes 2.7 ms, and is told 5.2.
+`fused_kernels` has 4,326, of them 2,034 of families/fused.py. Of functions and steps that were left
+out, a quarter at a time, kernels over 20 microseconds are off by 10 % in the median and by 17.5 %
+by time: most of that are functions with few blocks and long loops, and losses of pixels by
+channels. All such kernels of a step together are off by 5 % or less in most of the 35 steps, with
+the configuration that Inductor chose on the GPU; without a GPU that is taken which the rates call
+fastest. Operations that a compiler leaves out, because nothing uses their results, are counted:
+`sizes_of_scores` has a loss that takes 2.7 ms, and is told 5.
 
 `off_kernels` has 26 parts of families/off.py and of older families. Of what was left out, by time:
 additions along a dimension went from 60 to 17 %, chosen rows from 30 to 9, Fourier transforms

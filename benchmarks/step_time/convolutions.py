@@ -55,10 +55,10 @@ STEPS = tuple(
     f"{name}_kernels.jsonl.gz"
     for name in (
         *("mixed_third", "mixed_fifth", "sixth", "seventh", "eighth", "compiled_third", "ninth"),
-        *("tenth", "compiled_fourth"),
+        *("tenth", "compiled_fourth", "compiled_fifth"),
     )
 )
-WITH_SPANS = STEPS[-5:]  # in which kernels that ran side by side are told
+WITH_SPANS = STEPS[-6:]  # in which kernels that ran side by side are told
 FARTHEST = 2.0
 DIRECTIONS = ("forward", "data_gradient", "weight_gradient")
 KINDS = ("dense", "depthwise", "volumes")

@@ -22,7 +22,7 @@ from steps import HERE, RECORDED
 from vramcast.forecast.timing.fused import ENOUGH
 from vramcast.forecast.timing.kernels import CACHED, IN_CACHE, OF_MEMORY
 from vramcast.forecast.timing.rates import TABLE, peak_flops
-from vramcast.simulate.fused.costs import Launch, Sample, sample_of
+from vramcast.simulate.fused.costs import OPERATION_COSTS, Launch, Sample, sample_of
 from vramcast.simulate.fused.language import Kernel
 from vramcast.simulate.fused.values import Tensor
 from vramcast.tracing.work import GENERATED
@@ -107,14 +107,15 @@ class Model:
 
     def fitted(self, chosen: np.ndarray) -> np.ndarray:
         weights = np.clip(np.sqrt(self.seconds / LONG), 0.5, 4.0)
-        start = np.log([*[1.0] * len(self.operations), *START.values()])
+        known = [max(0.05, OPERATION_COSTS.get(kind, 1.0)) for kind in self.operations]
+        start = np.log([*known, *START.values()])
         most = [math.log(MOST.get(name, 200.0)) for name in self.names]
 
         def errors(x: np.ndarray) -> np.ndarray:
             return (weights * np.log(self.predicted(x) / self.seconds))[chosen]
 
         found = least_squares(
-            errors, start, bounds=(-7.0, most), loss="soft_l1", f_scale=0.1, max_nfev=60
+            errors, start, bounds=(-7.0, most), loss="soft_l1", f_scale=0.1, max_nfev=100
         )
         return found.x
 

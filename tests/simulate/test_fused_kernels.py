@@ -172,7 +172,7 @@ def test_a_kernel_that_cannot_be_run_moves_its_tensors() -> None:
     assert work[1] == 0 and work[2] == 4 * (100 + 2 * 200)
 
 
-def test_where_inductor_has_several_configurations_the_one_that_asks_for_least_counts() -> None:
+def test_where_inductor_has_several_configurations_the_fastest_counts() -> None:
     source = NORM.replace("PLACE", "r0_index + 64*x0").replace("WIDTH", "64")
     names = ("in_ptr0", "out_ptr0", "xnumel", "r0_numel", "XBLOCK", "R0_BLOCK")
     one = autotuner(source, names, (1 << 14, 1, 1))

@@ -124,6 +124,12 @@ class Language:
     def minimum(self, one: Any, other: Any) -> Values:
         return Values(numbers_of(one), self.notes).combined(np.minimum, other)
 
+    def minimum_with_index(self, best: Values, places: Values, new: Values, at: Values) -> Any:
+        is_better = new.combined(np.less, best)
+        return self.where(is_better, new, best), self.where(is_better, at, places)
+
+    maximum_with_index = minimum_with_index
+
     def div_floor_integer(self, one: Any, other: Any) -> Any:
         return one // other
 
