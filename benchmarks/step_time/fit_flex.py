@@ -54,7 +54,7 @@ def recorded() -> Found:
             name = f"{NAME}{'_backward' * is_backward} {PRECISIONS[line['dtype']]}"
             seconds = nanoseconds / 1e9 - FIXED_SECONDS - memory_seconds(line, is_backward)
             shape = " ".join(str(line[key]) for key in ("length", "width", "mask", "score"))
-            found[name].append((scores_of(line).flops(is_backward), seconds, shape))
+            found[name].append((scores_of(line).cost(is_backward), seconds, shape))
     return found
 
 

@@ -36,6 +36,11 @@ class Scores(NamedTuple):
     beginnings: float = 0.0  # scores in the first blocks of all rows, where there is a mask
 
     def flops(self, is_backward: bool) -> float:
+        """Of its products alone."""
+        return (10.0 if is_backward else 4.0) * self.matrices * self.computed * self.width
+
+    def cost(self, is_backward: bool) -> float:
+        """Of all that it does, in operations of products."""
         columns = self.width + SOFTMAX_COLUMNS[is_backward] + SLOW_COLUMNS * self.num_slow
         one = 10.0 if is_backward else 4.0
         return one * self.matrices * (self.computed * columns + self.beginnings * ROW_COLUMNS)
@@ -66,7 +71,7 @@ def flex_attention_work(
         DTYPE_NUMBERS[given["Q"].dtype],
         scores.flops(is_backward),
         (3 if is_backward else 2) * elements * given["Q"].element_size(),
-        (ctypes.c_int64 * 4)(),
+        (ctypes.c_int64 * 4)(0, 0, 0, int(scores.cost(is_backward))),
     )
 
 

@@ -70,7 +70,8 @@ class OperatorWork(NamedTuple):
     # products and attention: batch, rows, columns, inner size; lists of tensors: how many;
     # convolutions: as of Convolution; others: across [0], units [3] (native/work.h), of
     # batch norm samples [1], positions [2]; additions [1] to places [2] that threads share; of
-    # kernels that torch.compile has written: bytes that are moved besides [3]
+    # fused kernels blocks [0], nanoseconds of waiting [2], bytes that are asked of the cache [3],
+    # or additions as above; FlexAttention: what all it does costs, in operations of products [3]
     sizes: tuple[int, int, int, int]
     phase: int
     access: int

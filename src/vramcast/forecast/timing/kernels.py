@@ -233,7 +233,9 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         memory, _ = _moving(work.num_bytes, gpu, known[2])
         return KernelTime(fused_seconds(work, gpu, memory, known), 0.0)
     fixed, of_peak, of_bandwidth = known
-    compute = work.flops / (peak_flops(gpu, work.precision) * of_peak)
+    # of FlexAttention, what the softmax costs too
+    operations = (work.sizes[3] if kind == GENERATED else 0) or work.flops
+    compute = operations / (peak_flops(gpu, work.precision) * of_peak)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     return KernelTime(fixed + compute + memory, compute)
 

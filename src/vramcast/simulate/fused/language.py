@@ -69,7 +69,7 @@ class Language:
             if not values:
                 return given[0] if given else None
             numbers = np.broadcast_arrays(*(each.numbers for each in values))[0]
-            self.notes.add(kind, max(2, numbers.size))
+            self.notes.add(kind, numbers.size)
             return Values(
                 self._random.random(numbers.shape) if kind == "rand" else numbers, self.notes
             )

@@ -49,9 +49,9 @@ class FusedKernel:
 
     def _work_of(self, cost: Cost, given: Mapping[str, Any]) -> tuple[int, float, float, Any]:
         sizes = [cost.num_blocks, 0, round(1e9 * cost.waiting_seconds), round(cost.asked_bytes)]
-        if cost.num_additions:
-            added = next(name for name in self._kernel.added if name in given)
-            sizes = [0, cost.num_additions, given[added].elements, cost.num_rows]
+        added = [given[name].elements for name in self._kernel.added if name in given]
+        if cost.num_additions and added:
+            sizes = [0, cost.num_additions, added[0], cost.num_rows]
         number = DTYPE_NUMBERS[torch.float32]
         return number, cost.operations, cost.num_bytes, FOUR(*sizes)
 
