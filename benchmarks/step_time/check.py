@@ -118,7 +118,7 @@ for all, until 2026-11-19: reductions of the third and fourth compiled set came 
 -26 %, persistent ones at -22 and -56 %. Now a few of their blocks run on the host
 (src/vramcast/simulate/fused): what they move, ask the cache for, compute and wait for.
 `fused_kernels` has 4,326, of them 2,034 of families/fused.py. Of functions and steps that were left
-out, a quarter at a time, kernels over 20 microseconds are off by 10 % in the median and by 17.5 %
+out, a quarter at a time, kernels over 20 microseconds are off by 10 % in the median and by 17 %
 by time: most of that are functions with few blocks and long loops, and losses of pixels by
 channels. All such kernels of a step together are off by 5 % or less in most of the 35 steps, with
 the configuration that Inductor chose on the GPU; without a GPU that is taken which the rates call
