@@ -34,10 +34,11 @@ class FusedKernel:
         told = _told(arguments)
         if told not in self._known:
             given = dict(zip(self._kernel.names, told, strict=False))
-            # Inductor takes the fastest of its configurations.
+            # Inductor takes the fastest of its configurations. Along a single axis all are alike.
+            num_axes = sum(name.endswith(LENGTH) for name in given)
             works = [
                 self._work_of(self._cost_with(config, given, arguments), given)
-                for config in self._autotuner.configs
+                for config in self._autotuner.configs[: None if num_axes > 1 else 1]
             ]
             self._known[told] = min(works, key=self._seconds) if len(works) > 1 else works[0]
         return self._known[told]
