@@ -147,7 +147,7 @@ def main() -> None:
     path = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE
     table = json.loads(path.read_text())
     table["compute"][GENERATED] = [
-        *(float(f"{1e-6 * known['fixed']:.4g}"), 1.0, known["of_bandwidth"]),
+        *(float(f"{1e-6 * known['fixed']:.4g}"), known["of_bandwidth"]),
         *(known["of_asked"], known["power"]),
     ]
     path.write_text(json.dumps(table, indent=1) + "\n")

@@ -8,7 +8,8 @@ from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import OperatorWork
 
-# The fraction of multiprocessors that can ask for all that memory gives.
+# The fraction of multiprocessors that can ask for all that memory gives, fitted once to the kernels
+# that fit_fused.py reads.
 ENOUGH = 0.78
 
 
@@ -16,9 +17,9 @@ def fused_seconds(
     work: OperatorWork, gpu: Gpu, memory_seconds: float, known: Sequence[float]
 ) -> float:
     """Memory, the cache and arithmetic overlap, mostly."""
-    fixed, of_lanes, _, of_asked, power = known
+    fixed, _, of_asked, power = known
     num_blocks, num_additions, waiting, asked_bytes = work.sizes
-    lanes = of_lanes * peak_flops(gpu, "fp32") / 2  # of which each multiplies and adds
+    lanes = peak_flops(gpu, "fp32") / 2  # each multiplies and adds
     arithmetic, asked, idle = work.flops / lanes, 0.0, 1.0
     if num_additions or not num_blocks:  # sizes tell of additions
         waiting = 0

@@ -74,7 +74,7 @@ SCORE_SECONDS = {
     "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
     "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
 }
-ATTENTION_RATES, FUSED_RATES = 8, 5
+ATTENTION_RATES, FUSED_RATES = 8, 4
 REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
 STEP_BY_STEP = "ctc_loss"  # sizes[1] are steps that follow each other
 NORMS_BACKWARD = ("aten::native_layer_norm_backward", "aten::_fused_rms_norm_backward")
@@ -230,7 +230,7 @@ def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     if len(known) == ATTENTION_RATES:
         return attention_time(work, gpu, known)
     if len(known) == FUSED_RATES:
-        memory, _ = _moving(work.num_bytes, gpu, known[2])
+        memory, _ = _moving(work.num_bytes, gpu, known[1])
         return KernelTime(fused_seconds(work, gpu, memory, known), 0.0)
     fixed, of_peak, of_bandwidth = known
     # of FlexAttention, what the softmax costs too
