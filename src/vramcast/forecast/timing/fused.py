@@ -8,8 +8,8 @@ from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.tracing.work import OperatorWork
 
-# The fraction of multiprocessors that can ask for all that memory gives, fitted once to the kernels
-# that fit_fused.py reads.
+# The fraction of multiprocessors that can ask for all that memory gives, fitted once, to the
+# functions of benchmarks/step_time/families/fused.py.
 ENOUGH = 0.78
 
 
