@@ -3,9 +3,9 @@ their part of the tables.
 
     python benchmarks/step_time/convolutions.py [--hold-out [NAME]]
 
-shapes.jsonl.gz and volumes.jsonl.gz have those that shapes.py recorded, layers.jsonl.gz and
-more_layers.jsonl.gz (WHICH=rarer) those of layers.py, operators.jsonl.gz those of the families:
-seconds of their kernels alone, in which any of them ran where this was recorded (`spans`). What
+shapes.jsonl.gz and volumes.jsonl.gz have those that shapes.py recorded, layers.jsonl.gz,
+more_layers.jsonl.gz and more_layers_in_time.jsonl.gz those of layers.py, operators.jsonl.gz those
+of the families: seconds of their kernels alone, in which any of them ran where this was recorded (`spans`). What
 benchmarks/convolutions has was timed with its launches. How much a feature tells is in the table
 already (scales.py). With --hold-out a quarter of the file NAME, or of all, is left out, and the
 errors on those are told: of the table, and of what is fitted to the others.
@@ -49,7 +49,8 @@ from vramcast.tracing.work import TF32, Convolution, OperatorWork, is_padded
 TABLES = HERE.parents[1] / "src/vramcast/forecast/timing/tables"
 SHAPES = RECORDED / "shapes.jsonl.gz"
 RARER = "more_layers"
-FILES = (SHAPES, *(RECORDED / f"{name}.jsonl.gz" for name in ("volumes", RARER, "layers")))
+NAMES = ("volumes", RARER, f"{RARER}_in_time", "layers")
+FILES = (SHAPES, *(RECORDED / f"{name}.jsonl.gz" for name in NAMES))
 H200 = find_gpu("h200")
 STEPS = tuple(
     f"{name}_kernels.jsonl.gz"

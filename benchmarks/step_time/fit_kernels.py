@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 from collections import defaultdict
 
 import numpy as np
-from convolutions import SHAPES
-from not_aligned import recorded_unaligned
+from fit_products import fit_single
 from others import (
     Kernels,
     fit_attention,
@@ -28,22 +25,18 @@ from vramcast.forecast.timing.kernels import (
     is_reduction_across,
     memory_seconds,
     overlapped_time,
-    product_kind,
-    product_time,
 )
 from vramcast.forecast.timing.many_products import is_thin
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.recurrent import RECURRENT
 from vramcast.hardware.gpus import find_gpu
-from vramcast.tracing.work import ACCESS_NAMES, CONVERTING, PLAIN, TF32, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES
 
 H200 = find_gpu("h200")
 SOFT = {"loss": "soft_l1", "f_scale": 0.1}
-START_OF_PRODUCT = (3e-6, 0.8, 0.7, 3e-6, 100.0)
 START_OF_VECTOR = (3e-6, 0.6, 2e-9)
 SMALL_BYTES = 1e6
 SIXTEEN_BITS = ("bf16", "fp16")
-PRODUCT_DTYPES = {"bf16": (15, 2), "fp16": (5, 2), "tf32": (TF32, 4), "fp32": (6, 4)}
 # What they move was counted in another way when kernels.jsonl.gz was recorded.
 COUNTED_ANEW = ("aten::cat", "aten::index", "aten::_index_put", "aten::gather", "aten::scatter")
 FEWEST_WITH_UNITS = 6
@@ -74,55 +67,12 @@ def recorded() -> Kernels:
         and (kernel[0].operator not in PRODUCTS or is_thin(kernel[0]))
     ]
     others = [k for name in OTHERS for k in read_kernels(name)]
-    return recorded_steps() + others + families + recorded_products()
-
-
-def recorded_products() -> Kernels:
-    """Of shapes.py: a layer's own, for its input and for its weight."""
-    kernels: Kernels = []
-    with gzip.open(SHAPES, "rt") as file:
-        lines = [line for line in map(json.loads, file) if "product" in line]
-    for line in lines:
-        rows, outside, inside = line["product"]
-        dtype, size = PRODUCT_DTYPES[line["dtype"]]
-        moved = size * (rows * outside + rows * inside + outside * inside)
-        shapes = ((rows, outside, inside), (rows, inside, outside), (outside, inside, rows))
-        accesses = PLAIN, *[CONVERTING if dtype == TF32 else PLAIN] * 2
-        for sizes, seconds, access in zip(shapes, line["seconds"].values(), accesses, strict=True):
-            flops = 2.0 * rows * outside * inside
-            work = OperatorWork("aten::mm", dtype, flops, float(moved), (1, *sizes), 0, access)
-            if seconds:
-                kernels.append((work, seconds, 1))
-    return kernels
+    return recorded_steps() + others + families
 
 
 def recorded_steps() -> Kernels:
     kernels = read_kernels("kernels.jsonl.gz")
     return [kernel for kernel in kernels if not kernel[0].operator.startswith(COUNTED_ANEW)]
-
-
-def fit_products(kernels: Kernels, kind: str) -> list[float]:
-    chosen = [
-        (w, s)
-        for w, s, _ in kernels
-        if w.operator in PRODUCTS
-        and w.flops > 0
-        and w.sizes[1]
-        and product_kind(w) == kind
-        and not is_thin(w)
-    ]
-
-    def errors(values: np.ndarray) -> np.ndarray:
-        return np.array(
-            [math.log(product_time(w, H200, list(values)).seconds / s) for w, s in chosen]
-        )
-
-    start = np.array(START_OF_PRODUCT)
-    limits = ([5e-7, 0.05, 0.2, 0, 0], [1e-5, 1.3, 1.5, 3e-5, 2000])
-    found = least_squares(errors, start, bounds=limits, x_scale=start, **SOFT)
-    error = np.abs(found.fun)
-    tell_errors(f"products {kind}, {len(chosen)} shapes", error)
-    return [float(f"{value:.4g}") for value in found.x]
 
 
 def fit_vectors(kernels: Kernels) -> list[float]:
@@ -253,7 +203,6 @@ def fit_device(kernels: Kernels) -> dict[str, object]:
         name: fit_memory([k for k in moving if ACCESS_NAMES[k[0].access] == name])
         for name in ACCESS_NAMES[1:]
     }
-    unaligned = recorded_unaligned()
     # of those that have no own: much faster than memory-efficient attention in 16 bits
     attention = [
         k
@@ -262,11 +211,7 @@ def fit_device(kernels: Kernels) -> dict[str, object]:
         for k in ks
     ]
     return {
-        "products": {
-            kind: fit_products(kernels + unaligned, kind)
-            for kind in ("tensor", "tensor unaligned", "tensor even", "fp32")
-        }
-        | {VECTOR: fit_vectors(kernels)},
+        "products": fit_single() | {VECTOR: fit_vectors(kernels)},
         "compute": {
             **{
                 name: fit_compute(ks)

@@ -1,5 +1,4 @@
-"""Fits many products of one kind (bmm), and products in TF32 whose matrices are turned. Used by
-refit.py.
+"""Fits many products of one kind (bmm). Used by refit.py.
 
 By kind of product: the fixed seconds, the share of the bandwidth, and what tiles_seconds in
 many_products.py names, with the smallest side of a tile that fits best.
@@ -11,9 +10,7 @@ import math
 from collections import defaultdict
 
 import numpy as np
-from fit_kernels import fit_products, recorded_products
 from scipy.optimize import least_squares
-from steps import read_kernels
 
 from vramcast.forecast.timing.kernels import PRODUCTS, any_product_time, product_kind
 from vramcast.forecast.timing.many_products import MANY, SIDES, is_many, key_of
@@ -23,7 +20,6 @@ from vramcast.tracing.work import OperatorWork
 
 H200 = find_gpu("h200")
 EXTREMES, BATCHED = "extremes_kernels.jsonl.gz", "batched_kernels.jsonl.gz"
-TURNED = "tensor turned"
 START = (2.5e-6, 0.6, 2.0, 50.0, 5e-9, 60.0)
 LIMITS = (1e-6, 0.1, 0.1, 1.0, 1e-12, 5.0), (1e-5, 1.0, 50.0, 3000.0, 1e-7, 1000.0)
 FEWEST = 20
@@ -31,9 +27,7 @@ Chosen = list[tuple[OperatorWork, float]]
 
 
 def fit_many(rates: Rates, kernels: Chosen) -> dict[str, list[float]]:
-    turned = fit_products([*read_kernels(EXTREMES), *recorded_products()], TURNED)
     products = {kind: v for kind, v in rates.products.items() if not kind.startswith(MANY)}
-    products[TURNED] = turned
     by_kind: dict[str, Chosen] = defaultdict(list)
     for work, seconds in kernels:
         if work.operator in PRODUCTS and work.flops > 0 and is_many(work):

@@ -18,6 +18,7 @@ from vramcast.forecast.timing.kernels import (
     kernel_time,
 )
 from vramcast.forecast.timing.many_products import MANY, THIN
+from vramcast.forecast.timing.products import BOTH_TURNED, TileRates
 from vramcast.forecast.timing.rates import peak_flops, shipped
 from vramcast.forecast.timing.walks import WALK
 from vramcast.hardware.gpus import GPUS
@@ -206,11 +207,14 @@ def test_the_table_is_complete() -> None:
     lengths = {2, 3, 4, 5, 6}
     assert {len(values) for values in others} == lengths and len(rates.kernels[WALK]) == 7
     single = {kind: len(v) for kind, v in rates.products.items() if not kind.startswith(MANY)}
-    kinds = ("tensor", "tensor unaligned", "tensor even", "tensor turned", "fp32")
-    assert single == {**dict.fromkeys(kinds, 5), "vector": 3}
+    kinds = {"tensor", "tensor unaligned", "tensor even", "tensor turned", "fp32"}
+    both = f"{BOTH_TURNED} tf32"
+    assert single.pop("vector") == 3 and single.pop(both) == len(TileRates._fields)
+    assert {kind.removesuffix(" tf32") for kind in single} == kinds
+    assert set(single.values()) == {len(TileRates._fields)}
     many = {kind: v for kind, v in rates.products.items() if kind.startswith(MANY)}
     of_these = {kind.removeprefix(f"{MANY} ").removeprefix(f"{THIN} ") for kind in many}
-    assert {kind.removesuffix(" tf32") for kind in of_these} == set(kinds)
+    assert {kind.removesuffix(" tf32") for kind in of_these} == kinds
     assert {len(v) for v in many.values()} == {7}
     lengths = (3, ATTENTION_RATES, FUSED_RATES)
     assert all(len(values) in lengths and min(values) > 0 for values in rates.compute.values())

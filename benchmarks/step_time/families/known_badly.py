@@ -342,3 +342,19 @@ def updates(*, part: int = 0) -> Callable[[], Any]:
         torch._foreach_zero_([x.grad for x in own])
 
     return step_of([lambda g=g: case(*g) for g in groups])
+
+
+def bags(*, part: int = 0) -> Callable[[], Any]:
+    """Embedding bags of any size, with and without weights of their own."""
+
+    def case(draw: random.Random) -> None:
+        rows, width = int(10 ** draw.uniform(3, 6.8)), draw.choice((8, 16, 32, 64, 96, 128, 256))
+        batch = draw.choice((2048, 8192, 32_768, 65_536, 131_072, 262_144))
+        seen = draw.choice((1, 3, 5, 10, 20, 50, 100))
+        if rows * width > 3e8 or batch * seen > 8e6:
+            return
+        index = torch.randint(0, rows, (batch, seen), device="cuda")
+        mode = draw.choice(("sum", "sum", "mean", "max"))
+        both(lambda t: F.embedding_bag(index, t, mode=mode), normal(rows, width))
+
+    return step_of(drawn(random.Random(f"bags {part}"), 40, case))

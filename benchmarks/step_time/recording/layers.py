@@ -3,10 +3,11 @@ filter for each channel, groups, patches, sound, small pictures, films.
 
     python benchmarks/step_time/recording/layers.py OUT.jsonl SECONDS [SECONDS_OF_BENCHMARK]
 
-LAYERS_FILE of the environment may name a further file of layers of networks, and WHICH=rarer draws
-layers that were known badly in November 2026. Batches are drawn so that tensors have 1 to 400
-million elements. In the last seconds cudnn.benchmark is on, for other layers: their lines say
-`benchmark`. A line is one of shapes.py, and names the longest kernel of each direction.
+LAYERS_FILE of the environment may name a further file of layers of networks, and WHICH=rarer or
+WHICH="in time" draws layers that were known badly in November 2026. Batches are drawn so that
+tensors have 1 to 400 million elements. In the last seconds cudnn.benchmark is on, for other layers:
+their lines say `benchmark`. A line is one of shapes.py, and names the longest kernel of each
+direction.
 """
 
 from __future__ import annotations
@@ -320,6 +321,18 @@ RARER: dict[Callable[[random.Random], Case], int] = {
     of_networks: 40,
 }
 
+IN_TIME: dict[Callable[[random.Random], Case], int] = {
+    of_films: 40,
+    of_volumes_of_channels: 12,
+    of_lines_of_channels: 14,
+    first_of_sound: 10,
+    of_sound: 12,
+    first_of_volumes: 6,
+    of_points: 10,
+    of_networks: 40,
+}
+CHOSEN = {"rarer": RARER, "in time": IN_TIME}
+
 
 def elements_of(case: Case) -> tuple[float, float]:
     """Of a sample's input and result; the second for the flops."""
@@ -423,7 +436,7 @@ def read_layers() -> None:
 
 def drawn(draw: random.Random) -> list[Case]:
     cases: list[Case] = []
-    families = RARER if os.environ.get("WHICH") == "rarer" else FAMILIES
+    families = CHOSEN.get(os.environ.get("WHICH", ""), FAMILIES)
     elements = 0.0
     while len(cases) < (MOST_TOGETHER if HAS_GPU else 4) and elements < MOST_ELEMENTS_TOGETHER:
         case = draw.choices(tuple(families), tuple(families.values()))[0](draw)

@@ -56,8 +56,8 @@ class Rates(Record, kind="table of rates"):
     torch_version: TorchVersion
     # "aten::add plain bf16", "aten::add plain" or "plain"
     kernels: dict[str, list[Number]]
-    # "tensor" (16-bit and tf32), "tensor even" and "tensor unaligned" (rows begin at multiples
-    # of 4 or of 2 bytes), and "fp32"
+    # "tensor", "tensor even" and "tensor unaligned" (rows begin at multiples of 4 or of 2 bytes),
+    # "tensor turned tf32" and others (forecast/timing/products.py), and "fp32"
     products: dict[str, list[Number]]
     # attention, convolutions and recurrent layers, by operator and precision
     compute: dict[str, list[Number]]

@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-NO_KERNEL, PLAIN, CONVERTING, STRIDED = range(4)  # native/work.h: enum Access
+NO_KERNEL, PLAIN, CONVERTING, STRIDED, TURNED = range(5)  # native/work_list.h: enum Access
 ACCESS_NAMES = ("none", "plain", "converting", "strided")
 # REPLAYED: run as part of a CUDA graph. CAPTURED: only recorded for one, or done during a
 # compilation.

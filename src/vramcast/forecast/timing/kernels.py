@@ -34,6 +34,12 @@ from vramcast.forecast.timing.norms import (
     key_of,
 )
 from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
+from vramcast.forecast.timing.products import (
+    PRODUCTS,
+    key_of_single,
+    product_kind,
+    single_seconds,
+)
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.forecast.timing.recurrent import RECURRENT, key_of_layers, recurrent_seconds
 from vramcast.forecast.timing.reductions import (
@@ -54,15 +60,6 @@ from vramcast.tracing.work import (
     OperatorWork,
 )
 
-TILE = 64
-# into how many parts the inner dimension may be split
-SPLITS = (1, 2, 4, 8, 16, 32, 64)
-SHORTEST_SPLIT = 256
-_PRODUCTS = (
-    *("mm", "addmm", "addmm_", "bmm", "baddbmm", "baddbmm_", "addbmm", "addmv", "addmv_"),
-    *("_addmm_activation", "_scaled_mm", "_grouped_mm"),
-)
-PRODUCTS = frozenset(f"aten::{name}" for name in _PRODUCTS)
 VECTOR = "vector"  # a product with one row, column or inner element needs no tiles
 # How much longer reads take that miss the cache, and the multiple of its size from which all miss.
 MISSED, CACHED = 1.15, 1.5
@@ -139,24 +136,12 @@ def _memory_kind(work: OperatorWork) -> str:
     return "pinned" if work.sizes[1] else "pageable"
 
 
-def product_kind(work: OperatorWork) -> str:
-    if work.precision == "fp32":
-        return "fp32"
-    if work.access == PLAIN:
-        return "tensor"
-    if work.access == CONVERTING:
-        return "tensor turned"
-    # kinds by alignment: rows begin at multiples of 16 bytes (above), of 4, or of 2
-    is_odd = work.precision != "tf32" and any(size % 2 for size in work.sizes[1:])
-    return "tensor unaligned" if is_odd else "tensor even"
-
-
 def any_product_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
     kind = product_kind(work)
     many = rates.products.get(key_of_many(kind, work)) if is_many(work) else None
     if many:
         return overlapped_time(work, gpu, many, tiles_seconds(work, gpu, many[2:]))
-    in_tiles = product_time(work, gpu, rates.products[kind])
+    in_tiles = KernelTime(*single_seconds(work, gpu, rates.products[key_of_single(kind, work)]))
     if not is_thin(work):
         return in_tiles
     return min(in_tiles, overlapped_time(work, gpu, rates.products[VECTOR]))
@@ -169,24 +154,6 @@ def overlapped_time(
     fixed, of_bandwidth, *_ = known
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
     return KernelTime(fixed + math.hypot(memory, of_tiles), of_tiles if of_tiles > memory else 0.0)
-
-
-def product_time(work: OperatorWork, gpu: Gpu, known: list[float]) -> KernelTime:
-    """The tiles run in rounds, and the last round takes as long as a full one. `prologue` is the
-    time to start a tile, in steps of the inner dimension."""
-    fixed, of_peak, of_bandwidth, split_seconds, prologue = known
-    batch, rows, columns, inner = work.sizes
-    tiles = batch * math.ceil(rows / TILE) * math.ceil(columns / TILE)
-    per_multiprocessor = peak_flops(gpu, work.precision) * of_peak / gpu.num_multiprocessors
-    best = math.inf
-    for parts in SPLITS:
-        if parts > 1 and (inner / parts < SHORTEST_SPLIT or is_many(work)):
-            break
-        rounds = math.ceil(tiles * parts / gpu.num_multiprocessors)
-        seconds = rounds * 2 * TILE * TILE * (inner / parts + prologue) / per_multiprocessor
-        best = min(best, seconds + (split_seconds if parts > 1 else 0.0))
-    memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    return KernelTime(fixed + max(best, memory), best if best > memory else 0.0)
 
 
 def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:

@@ -49,8 +49,9 @@ static void describe_product(const Operator& info, c10::ArrayRef<IValue> argumen
       columns % unit == 0 && leading(left) % unit == 0 && leading(right) % unit == 0;
   work.access = aligned ? plain : strided;
   // tensor cores take fp32 only with these neighbours: others are turned on their way
-  const bool is_turned = !sums_neighbours(left, -1) || !sums_neighbours(right, -2);
-  if (aligned && is_turned && work.dtype == tf32) work.access = converting;
+  const int num_turned = !sums_neighbours(left, -1) + !sums_neighbours(right, -2);
+  if (aligned && num_turned > 0 && work.dtype == tf32)
+    work.access = num_turned == 2 && batch == 1 ? turned : converting;
 }
 
 // The access of an operator, from all its tensors of more than one element.

@@ -11,8 +11,8 @@
 namespace vramcast {
 
 // How its kernel can go through memory: in long vectors, converting between types, or following
-// strides and broadcasts.
-enum Access : int32_t { no_kernel = 0, plain = 1, converting = 2, strided = 3 };
+// strides and broadcasts. `turned`: both matrices of a product, as one of it is `converting`.
+enum Access : int32_t { no_kernel = 0, plain = 1, converting = 2, strided = 3, turned = 4 };
 
 struct Work {
   double flops;
