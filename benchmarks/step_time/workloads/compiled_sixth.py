@@ -153,7 +153,7 @@ def near_in_documents(batch: int, length: int, *, width: int = 1280, layers: int
 
 
 def low_ranks_of_llama(batch: int, length: int, layers: int) -> Step:
-    """peft's LoRA of every product of a Llama of 1.2 billion in bf16, under autocast."""
+    """peft's LoRA of every product of a Llama of a billion weights in bf16, under autocast."""
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -330,7 +330,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "deit3": lambda: deit3(320, 6),
     "large_vit_bf16": lambda: large_vit_bf16(384, 4),
     "resnet50_last": lambda: resnet("resnet50", 320, 224, last=True),
-    "resnet101_tf32": lambda: resnet("resnet101", 160, 160),
+    "wide_resnet_tf32": lambda: resnet("wide_resnet50_2", 80, 224),
     "base_convnext": lambda: base_convnext(384),
     "noise_of_pictures": lambda: noise_of_pictures(96, 64),
     "pieces_of_noise": lambda: pieces_of_noise(192, 4),
@@ -340,7 +340,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "olmoe": lambda: of_transformers("OlmoeForCausalLM", EXPERTS, 8, 1024),
     "room_for_words": lambda: room_for_words(16, 1024),
     "near_in_documents": lambda: near_in_documents(6, 4096),
-    "low_ranks_of_llama": lambda: low_ranks_of_llama(3, 2048, 8),
+    "low_ranks_of_llama": lambda: low_ranks_of_llama(3, 2048, 6),
     "conformer": lambda: conformer(64, 1600),
     "nano_letters_in_graphs": lambda: nano(
         768, 256, (65, 384, 6, 6), dropout=0.2, mode="reduce-overhead"
