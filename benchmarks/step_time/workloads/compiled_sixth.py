@@ -335,7 +335,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "noise_of_pictures": lambda: noise_of_pictures(96, 64),
     "pieces_of_noise": lambda: pieces_of_noise(192, 4),
     "streams_of_noise": lambda: streams_of_noise(24, 64, 160, 4),
-    "states_in_chunks": lambda: states_in_chunks(12, 2048),
+    "states_in_chunks": lambda: states_in_chunks(10, 2048),
     "large_t5": lambda: large_t5(24, 1024, 256, 2),
     "olmoe": lambda: of_transformers("OlmoeForCausalLM", EXPERTS, 8, 1024),
     "room_for_words": lambda: room_for_words(16, 1024),
