@@ -100,13 +100,38 @@ def test_threads_ask_for_four_neighbours_at_once_unless_a_mask_or_a_row_is_odd()
     assert norm(8191).loads == pytest.approx(4 * norm(8192).loads, rel=0.01)
 
 
-def test_a_row_that_a_block_reads_twice_comes_from_memory_once() -> None:
-    width, rows = 8192, 1 << 14
+def test_a_row_that_a_block_reads_twice_comes_from_memory_once_where_the_cache_keeps_it() -> None:
+    width, rows = 1024, 1 << 14
     found = norm(width, rows=rows)
     assert found.num_bytes == pytest.approx(2 * 4 * rows * width, rel=1e-3)
     assert found.asked_bytes == pytest.approx(2 * 4 * rows * width, rel=1e-3)
     assert found.rounds == 2 * width / 1024 and found.reductions == 1
     assert found.operations["div"] == pytest.approx(rows * width)
+
+
+def test_rows_of_all_blocks_that_are_more_than_the_cache_has_are_read_in_each_loop() -> None:
+    width, rows = 1 << 18, 1 << 12
+    assert norm(width, rows=rows).num_bytes == pytest.approx(3 * 4 * rows * width, rel=0.03)
+
+
+def test_what_leads_to_nothing_that_is_written_is_left_out() -> None:
+    unused = "tmp3 = libdevice.exp(tl.load(in_ptr1 + (x2 % 8), xmask))\n    tl.store(out_ptr0"
+    tensors = [(ELEMENTS, 4), (64, 4), (ELEMENTS, 4)]
+    source = POINTWISE.replace("tl.store(out_ptr0", unused)
+    found = sample(source, tensors, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
+    assert found == pointwise()
+    used = source.replace("tmp2, xmask", "tmp2 + tmp3, xmask")
+    found = sample(used, tensors, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
+    assert found.operations["exp"] == pytest.approx(ELEMENTS)
+    assert found.loads > pointwise().loads
+
+
+def test_lines_of_128_bytes_are_asked_for_as_a_whole() -> None:
+    source = POINTWISE.replace("in_ptr0 + (x2)", "in_ptr0 + (32*x2)")
+    tensors = [(32 * ELEMENTS, 4), (64, 4), (ELEMENTS, 4)]
+    found = sample(source, tensors, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
+    assert found.asked_bytes == pytest.approx(128 * ELEMENTS, rel=0.01)
+    assert found.num_bytes == pytest.approx((32 + 4) * ELEMENTS, rel=0.01)
 
 
 def test_what_is_written_across_rows_fills_sectors_in_parts() -> None:

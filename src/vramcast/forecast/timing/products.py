@@ -23,14 +23,20 @@ ALIGNED, ODD, EVEN, ONE_TURNED, BOTH_TURNED = (
     *("tensor", "tensor unaligned", "tensor even"),
     *("tensor turned", "tensor both turned"),
 )
-DOWN, RIGHT = (32, 64, 128, 192, 256), (32, 64, 96, 128, 192, 256)  # sides of tiles
-AREAS = 32 * 64, 128 * 256
-TILES = np.array([(d, r) for d in DOWN for r in RIGHT if AREAS[0] <= d * r <= AREAS[1]])
 # Into how many parts the inner dimension may be split, and how long they are at least.
 PARTS, SHORTEST_PART = np.array((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)), 128
 BYTES_OF_SUM = 4
 
 Floats = NDArray[np.float64]
+
+
+def tiles_of(down: Sequence[int], right: Sequence[int]) -> Floats:
+    """All of these sides that a multiprocessor has room for."""
+    return np.array([(d, r) for d in down for r in right if d * r <= 128 * 256], float)
+
+
+OF_CORES = tiles_of((32, 64, 128, 192, 256), (32, 64, 96, 128, 192, 256))
+OF_LANES = tiles_of((32, 64, 128, 256), (32, 64, 128, 256))
 
 
 class TileRates(NamedTuple):
@@ -51,6 +57,7 @@ class Products(NamedTuple):
     sizes: Floats  # how many, rows, columns, inner size
     num_bytes: Floats
     peak_flops: Floats
+    tiles: Floats  # that there are for all of them
 
     @classmethod
     def of(cls, works: Sequence[OperatorWork], gpu: Gpu) -> Self:
@@ -58,6 +65,7 @@ class Products(NamedTuple):
             np.array([work.sizes for work in works], float),
             np.array([work.num_bytes for work in works]),
             np.array([peak_flops(gpu, work.precision) for work in works]),
+            OF_LANES if works[0].precision == "fp32" else OF_CORES,
         )
 
 
@@ -91,7 +99,7 @@ def product_seconds(
 def tiles_seconds(products: Products, gpu: Gpu, rates: TileRates, may_split: bool) -> Floats:
     many, rows, columns, inner = products.sizes.T
     parts = PARTS if may_split else PARTS[:1]
-    down, right = TILES.T
+    down, right = products.tiles.T
     num_tiles = many[:, None] * np.ceil(rows[:, None] / down) * np.ceil(columns[:, None] / right)
     rounds = np.ceil(num_tiles[:, :, None] * parts / gpu.num_multiprocessors)
     operations = down * right * rates.of_element + (down + right) * rates.of_side

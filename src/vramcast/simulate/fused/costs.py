@@ -1,13 +1,13 @@
 """What a fused kernel costs a GPU, from a few of its blocks that were run on the host.
 
-Memory is moved in sectors of 32 bytes, which a block asks the cache for. Warps of 32 threads write
-them, now and then only a part. A thread asks for up to 16 bytes at once, where these are neighbours
-and begin at a multiple.
+Memory is moved in sectors of 32 bytes. A block asks the cache for lines of four sectors. Warps of
+32 threads write sectors, now and then only a part. A thread asks for up to 16 bytes at once, where
+these are neighbours and begin at a multiple.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,34 +24,34 @@ from vramcast.simulate.fused.values import (
     Tensor,
 )
 
-WARP, WIDEST_BYTES = 32, 16
+WARP, WIDEST_BYTES, SECTORS_OF_LINE = 32, 16, 4
 # In additions that a multiprocessor's lane makes, as recorded on an H200
 # (benchmarks/step_time/fit_fused.py; powers were not). What is not named costs one.
 OPERATION_COSTS = {
-    "plain": 0.143,
-    "cast": 3.11,
-    "whole_div": 2.48,
-    "div": 4.97,
+    "plain": 0.147,
+    "cast": 2.99,
+    "whole_div": 2.13,
+    "div": 4.94,
     "sqrt": 0.0,
-    "rsqrt": 10.1,
-    "exp": 9.92,
-    "exp1": 33.2,
-    "sigmoid": 13.1,
-    "tanh": 18.7,
-    "erf": 37.3,
-    "sin": 31.9,
+    "rsqrt": 8.81,
+    "exp": 9.3,
+    "exp1": 34.3,
+    "sigmoid": 12.0,
+    "tanh": 18.3,
+    "erf": 36.0,
+    "sin": 31.5,
     "pow": 60.0,
-    "rand": 106.0,
-    "reduction": 11.5,
-    "online_softmax": 35.0,
-    "welford": 11.7,
-    "scan": 68.2,
+    "rand": 104.0,
+    "reduction": 11.4,
+    "online_softmax": 36.2,
+    "welford": 13.7,
+    "scan": 67.2,
 }
-ASKED_COST = 5.72  # of a thread that asks for what it reads
+ASKED_COST = 4.92  # of a thread that asks for what it reads
 # Of a block: a round of its loops, and a sum over its elements.
-ROUND_SECONDS, REDUCTION_SECONDS = 0.198e-6, 0.145e-6
+ROUND_SECONDS, REDUCTION_SECONDS = 0.161e-6, 0.12e-6
 # A byte that is written in a part of a sector, in bytes that are read.
-PART_WRITTEN = 7.05
+PART_WRITTEN = 9.96
 # Registers: some, and those of each element that a thread reads, by whether there are loops.
 REGISTERS, REGISTERS_OF_ELEMENT, MOST_READS = 24, {False: 4, True: 0.25}, 8
 REGISTERS_OF_MULTIPROCESSOR, MOST_WARPS, MOST_BLOCKS = 1 << 16, 64, 32
@@ -133,16 +133,17 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         for access in note.accesses:
             for name, number in _of_access(access, launch.elements):
                 sums[name] += more * access.share * number
+    resident = _resident(notes[0], launch.num_warps)
     return Sample(
         operations,
         sums["loads"],
-        _moved_bytes(runs, more, launch, gpu),
+        _moved_bytes(runs, more, launch, gpu, resident),
         sums["asked"],
         sums["part_written"],
         math.prod(grid),
         max(note.rounds for note in notes),
         max(note.reductions for note in notes),
-        _resident(notes[0], launch.num_warps),
+        resident,
         sums["additions"],
         sums["rows"],
     )
@@ -158,7 +159,8 @@ def _of_access(access: Access, elements: Mapping[str, int]) -> list[tuple[str, f
     size = elements[names[axis]] if len(names) == places.ndim else 1
     width = _width(places, size, WIDEST_BYTES // access.tensor.item_bytes)
     if access.way == LOADED:
-        return [("loads", number / width), ("asked", access.sectors.size * SECTOR_BYTES)]
+        lines = np.unique(access.sectors // SECTORS_OF_LINE).size
+        return [("loads", number / width), ("asked", lines * SECTORS_OF_LINE * SECTOR_BYTES)]
     warps = np.arange(places.size).reshape(places.shape) // (WARP * width)
     written = (warps << 40) + places * access.tensor.item_bytes // SECTOR_BYTES
     by_warps = np.unique(written[is_asked]).size * SECTOR_BYTES
@@ -183,25 +185,48 @@ def _blocks_at(share: float, grid: Sequence[int]) -> list[list[int]]:
     ]
 
 
-def _moved_bytes(runs: list[list[Notes]], more: float, launch: Launch, gpu: Gpu) -> float:
-    """What a block uses several times, or the next block too, comes from memory once."""
-    moved = defaultdict[tuple[Tensor, str], float](float)
+def _moved_bytes(
+    runs: list[list[Notes]], more: float, launch: Launch, gpu: Gpu, resident: int
+) -> float:
+    """What a block uses several times, or the next block too, comes from memory once; what a later
+    loop of a block uses again does where the cache has not room for all blocks until then."""
+    moved, again = defaultdict[tuple[Tensor, str], float](float), 0.0
     for run in runs:
-        sectors = defaultdict[tuple[Tensor, str], list[tuple[Numbers, float]]](list)
-        for access in (access for note in run for access in note.accesses):
-            if access.sectors.size:
-                sectors[access.tensor, access.way].append((access.sectors, access.share))
-        for key, parts in sectors.items():
-            mean = sum(p.size * share for p, share in parts) / sum(p.size for p, _ in parts)
-            distinct = np.unique(np.concatenate([places for places, _ in parts])).size
-            moved[key] += mean * distinct * SECTOR_BYTES * more
+        by_tensor = _grouped(
+            (access.tensor, access.way, access) for note in run for access in note.accesses
+        )
+        for (tensor, way), accesses in by_tensor.items():
+            once = more * _distinct_bytes(accesses)
+            by_loop = _grouped((access.loop, 0, access) for access in accesses).values()
+            moved[tensor, way] += once
+            again += max(0.0, more * sum(map(_distinct_bytes, by_loop)) - once)
     tensors = {each for each in launch.given.values() if isinstance(each, Tensor)}
-    if tensors - {tensor for tensor, _ in moved}:  # several kernels that are one
-        return launch.bytes_of_tensors
-    return sum(
+    if tensors - {tensor for run in runs for note in run for tensor in note.tensors}:
+        return launch.bytes_of_tensors  # several kernels that are one
+    at_once = min(1.0, gpu.num_multiprocessors * resident / math.prod(launch.grid))
+    in_use = at_once * sum(moved.values())
+    missed = max(0.0, 1 - gpu.l2_cache_bytes / max(1.0, in_use))
+    return missed * again + sum(
         (1 + (way == ADDED)) * _missed_bytes(num_bytes, tensor.num_bytes, gpu)
         for (tensor, way), num_bytes in moved.items()
     )
+
+
+def _grouped(accesses: Iterable[tuple[Any, Any, Access]]) -> dict[tuple[Any, Any], list[Access]]:
+    """Those that ask for something, by the two that are given first."""
+    groups = defaultdict[tuple[Any, Any], list[Access]](list)
+    for one, other, access in accesses:
+        if access.sectors.size:
+            groups[one, other].append(access)
+    return groups
+
+
+def _distinct_bytes(accesses: Sequence[Access]) -> float:
+    """Of a loop of which a part was gone through, as many as of the whole loop."""
+    parts = [access.sectors for access in accesses]
+    share = sum(p.size * access.share for p, access in zip(parts, accesses, strict=True))
+    distinct = np.unique(np.concatenate(parts)).size
+    return share / sum(p.size for p in parts) * distinct * SECTOR_BYTES
 
 
 def _missed_bytes(num_bytes: float, whole_bytes: int, gpu: Gpu) -> float:

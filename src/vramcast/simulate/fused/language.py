@@ -18,6 +18,7 @@ from vramcast.simulate.fused.values import (
     STORED,
     Access,
     Address,
+    Done,
     Name,
     Notes,
     Numbers,
@@ -69,10 +70,8 @@ class Language:
             if not values:
                 return given[0] if given else None
             numbers = np.broadcast_arrays(*(each.numbers for each in values))[0]
-            self.notes.add(kind, numbers.size)
-            return Values(
-                self._random.random(numbers.shape) if kind == "rand" else numbers, self.notes
-            )
+            found = self._random.random(numbers.shape) if kind == "rand" else numbers
+            return Values(found, self.notes, self.notes.did(kind, numbers.size, values))
 
         return call
 
@@ -93,6 +92,7 @@ class Language:
         number = max(0, -(-(end - first) // step))
         taken, before = min(number, MOST_ROUNDS), self.notes.share
         self.notes.rounds += number
+        self.notes.loops += 1
         for turn in range(taken):
             self.notes.share = before * number / taken
             yield first + step * (turn * number // taken)
@@ -109,20 +109,21 @@ class Language:
         return self.full(shape, 0, dtype)
 
     def broadcast_to(self, values: Any, shape: Sequence[Any]) -> Values:
-        wide = np.broadcast_to(numbers_of(values), tuple(map(int, shape)))
-        return Values(wide, self.notes)
+        return self._values(values).broadcast_to(shape)
 
     def where(self, condition: Any, one: Any, other: Any) -> Values:
-        whole = Values(numbers_of(condition), self.notes)
-        return whole.combined(np.where, one, other)
+        return self._values(condition).combined(np.where, one, other)
+
+    def _values(self, given: Any) -> Values:
+        return given if isinstance(given, Values) else Values(given, self.notes)
 
     # Functions of several tensors
 
     def maximum(self, one: Any, other: Any) -> Values:
-        return Values(numbers_of(one), self.notes).combined(np.maximum, other)
+        return self._values(one).combined(np.maximum, other)
 
     def minimum(self, one: Any, other: Any) -> Values:
-        return Values(numbers_of(one), self.notes).combined(np.minimum, other)
+        return self._values(one).combined(np.minimum, other)
 
     def minimum_with_index(self, best: Values, places: Values, new: Values, at: Values) -> Any:
         is_better = new.combined(np.less, best)
@@ -142,24 +143,25 @@ class Language:
         return self._reduced(values, along)
 
     def _reduced(self, values: Values, along: Any = None, *_: Any, **__: Any) -> Values:
-        self.notes.reductions += 1
-        self.notes.add(REDUCTION, values.numbers.size)
-        if along is None or values.numbers.ndim <= int(along):
-            return Values(values.numbers.flat[0], self.notes)
-        return Values(values.numbers.take(0, int(along)), self.notes)
+        is_whole = along is None or values.numbers.ndim <= int(along)
+        found = values.numbers.flat[0] if is_whole else values.numbers.take(0, int(along))
+        return Values(found, self.notes, self.notes.did(REDUCTION, values.numbers.size, values))
 
     def select_one(self, values: Values, mask: Any, dim: Any, keep_dims: bool = False) -> Values:
         kept = values.numbers.take([0], int(dim))
-        return Values(kept if keep_dims else kept.take(0, int(dim)), self.notes)
+        return values.with_numbers(kept if keep_dims else kept.take(0, int(dim)))
 
     def associative_scan(self, every: Sequence[Values], *_: Any, **__: Any) -> Any:
-        for values in every:
-            self.notes.add("scan", values.numbers.size)
-        return every
+        return tuple(self._with(values, "scan", every) for values in every)
+
+    def _with(self, values: Values, kind: str, *given: Any) -> Values:
+        """The same numbers, after an operation on what is given."""
+        done = self.notes.did(kind, values.numbers.size, *given)
+        return Values(values.numbers, self.notes, done)
 
     def online_softmax_combine(self, most: Values, total: Values, new: Values, *_: Any) -> Any:
-        self.notes.add("online_softmax", new.numbers.size)
-        return most, total
+        largest = most.combined(np.maximum, new)
+        return largest, self._with(new, "online_softmax", largest, total, new)
 
     def online_softmax_reduce(self, most: Values, total: Values, along: Any, *_: Any) -> Any:
         return self._reduced(most, along), self._reduced(total, along)
@@ -167,12 +169,14 @@ class Language:
     def welford_reduce(
         self, new: Values, mean: Values, squares: Values, weight: Values, _: Any
     ) -> Any:
-        self.notes.add("welford", new.numbers.size)
-        return mean, squares, weight
+        return self._welford(mean, squares, weight, new)
 
-    def welford_combine(self, mean: Values, squares: Values, weight: Values, *_: Any) -> Any:
-        self.notes.add("welford", mean.numbers.size)
-        return mean, squares, weight
+    def welford_combine(self, mean: Values, squares: Values, weight: Values, *more: Any) -> Any:
+        return self._welford(mean, squares, weight, *more)
+
+    def _welford(self, *given: Values) -> Any:
+        done = self.notes.did("welford", given[0].numbers.size, *given)
+        return tuple(Values(each.numbers, self.notes, done) for each in given[:3])
 
     def welford(self, mean: Values, squares: Values, weight: Values, along: Any) -> Any:
         return tuple(self._reduced(each, along) for each in (mean, squares, weight))
@@ -180,26 +184,26 @@ class Language:
     # Memory
 
     def load(self, address: Address, mask: Any = None, *_: Any, **__: Any) -> Values:
-        places = self._accessed(address, mask, LOADED)
-        return Values(self._read(address, places), self.notes)
+        places, done = self._accessed(address, mask, LOADED)
+        return Values(self._read(address, places), self.notes, done)
 
     def store(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
-        self._accessed(address, mask, STORED)
+        self._accessed(address, mask, STORED, value)
 
     def atomic_add(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> Any:
-        self._accessed(address, mask, ADDED)
+        self._accessed(address, mask, ADDED, value)
         return value
 
-    def _accessed(self, address: Address, mask: Any, way: str) -> Numbers:
+    def _accessed(self, address: Address, mask: Any, way: str, *given: Any) -> tuple[Numbers, Done]:
         places = np.asarray(numbers_of(address.at)).astype(np.int64)
         elements = address.tensor.elements
         if places.size and (places.max() >= elements or places.min() < 0):
             places = places % max(1, elements)  # of a number that was made up
         is_asked = True if mask is None else numbers_of(mask)
         places, is_asked = np.broadcast_arrays(np.atleast_1d(places), is_asked)
-        found = Access(address.tensor, places, is_asked, way, self.notes.share)
-        self.notes.accesses.append(found)
-        return places if np.ndim(numbers_of(address.at)) else places[0]
+        found = Access(address.tensor, places, is_asked, way, self.notes.share, self.notes.loops)
+        done = self.notes.accessed(found, address, mask, *given)
+        return places if np.ndim(numbers_of(address.at)) else places[0], done
 
     def _read(self, address: Address, places: Numbers) -> Any:
         """Tables of whole numbers have 8 bytes each, truths one."""
@@ -233,6 +237,7 @@ class Kernel:
         exec(self._code, scope)
         arguments = [self._argument(name, given[name], notes) for name in self.names]
         scope[self._name](*arguments)
+        notes.count()
         return notes
 
     def _argument(self, name: str, value: Any, notes: Notes) -> Any:

@@ -1,7 +1,7 @@
 """What a block of a fused kernel computes, and the notes that are taken of it."""
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -33,6 +33,7 @@ class Access:
     is_asked: Numbers  # what a mask leaves
     way: str
     share: float  # how often the block does it, of a loop of which a part was gone through
+    loop: int  # the number of the block's loop, 0 outside of them
 
     @cached_property
     def sectors(self) -> Numbers:
@@ -40,19 +41,56 @@ class Access:
         return np.unique(places * self.tensor.item_bytes // SECTOR_BYTES)
 
 
+@dataclass(eq=False)
+class Done:
+    """Operations of a kind, or an access, and what was done before for it."""
+
+    kind: str
+    number: float
+    causes: tuple["Done", ...]
+    access: Access | None = None
+
+
 class Notes:
-    """Of one block: its operations, element by element, and its accesses to memory."""
+    """Of one block: its operations, element by element, and its accesses to memory.
+
+    A compiler leaves out what nothing uses: what leads to something written is counted.
+    """
 
     def __init__(self) -> None:
         self.operations = defaultdict[str, float](float)
         self.accesses: list[Access] = []
-        self.share = 1.0
-        self.rounds = 0  # of its loops
         self.reductions = 0
+        self.tensors = set[Tensor]()  # all that were named, used or not
+        self.rounds = 0  # of its loops
+        self.share = 1.0
+        self.loops = 0
+        self._done: list[Done] = []
 
-    def add(self, kind: str, number: int) -> None:
-        if number > 1:
-            self.operations[kind] += number * self.share
+    def did(self, kind: str, number: int, *given: Any) -> Done:
+        """Operations on what is given."""
+        done = Done(kind, number * self.share if number > 1 else 0.0, causes_of(given))
+        self._done.append(done)
+        return done
+
+    def accessed(self, access: Access, *given: Any) -> Done:
+        done = Done(access.way, 0.0, causes_of(given), access)
+        self.tensors.add(access.tensor)
+        self._done.append(done)
+        return done
+
+    def count(self) -> None:
+        """When the block has ended."""
+        used = {done for done in self._done if done.access and done.kind != LOADED}
+        for done in reversed(self._done):
+            if done in used:
+                used.update(done.causes)
+        for done in filter(used.__contains__, self._done):
+            if done.access:
+                self.accesses.append(done.access)
+            else:
+                self.operations[done.kind] += done.number
+                self.reductions += done.kind == REDUCTION
 
 
 class Name(str):
@@ -64,8 +102,8 @@ class Values:
 
     __array_priority__ = 1.0  # numpy leaves operators to this class
 
-    def __init__(self, numbers: Any, notes: Notes) -> None:
-        self.numbers, self.notes = np.asarray(numbers), notes
+    def __init__(self, numbers: Any, notes: Notes, *causes: Done) -> None:
+        self.numbers, self.notes, self.causes = np.asarray(numbers), notes, causes
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -76,22 +114,21 @@ class Values:
         return Name({"b": "int1", "i": "int64", "u": "uint32"}.get(self.numbers.dtype.kind, "fp32"))
 
     def with_numbers(self, numbers: Any) -> Self:
-        return type(self)(numbers, self.notes)
+        return type(self)(numbers, self.notes, *self.causes)
 
     def combined(self, operation: Callable[..., Any], *others: Any, kind: str = PLAIN) -> Self:
         with np.errstate(all="ignore"):
             found = np.asarray(operation(self.numbers, *map(numbers_of, others)))
-        self.notes.add(kind, found.size)
-        return self.with_numbers(found)
+        return type(self)(found, self.notes, self.notes.did(kind, found.size, self, *others))
 
     def to(self, dtype: Any, *_: Any, **__: Any) -> Self:
-        self.notes.add(CAST, self.numbers.size)
         name = str(dtype)
         if "int1" in name:
-            return self.with_numbers(self.numbers.astype(bool))
+            return self.combined(lambda numbers: numbers.astype(bool), kind=CAST)
         if "int" in name:
-            return self.with_numbers(np.nan_to_num(self.numbers).astype(np.int64))
-        return self.with_numbers(self.numbers.astype(np.float64))
+            whole = lambda numbers: np.nan_to_num(numbers).astype(np.int64)  # noqa: E731
+            return self.combined(whole, kind=CAST)
+        return self.combined(lambda numbers: numbers.astype(np.float64), kind=CAST)
 
     def broadcast_to(self, *shape: Any) -> Self:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
@@ -101,16 +138,16 @@ class Values:
         return self.with_numbers(self.numbers[part])
 
     def __floordiv__(self, other: Any) -> Self:
-        return self.combined(np.floor_divide, _not_zero(other), kind=_cost_of_division(other))
+        return self.combined(_divided(np.floor_divide), other, kind=_cost_of_division(other))
 
     def __mod__(self, other: Any) -> Self:
-        return self.combined(np.mod, _not_zero(other), kind=_cost_of_division(other))
+        return self.combined(_divided(np.mod), other, kind=_cost_of_division(other))
 
     def __truediv__(self, other: Any) -> Self:
-        return self.combined(np.divide, _not_zero(other), kind=DIVISION)
+        return self.combined(_divided(np.divide), other, kind=DIVISION)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return self.with_numbers(other) / self
+        return type(self)(other, self.notes) / self
 
     def __invert__(self) -> Self:
         return self.combined(np.logical_not if self.dtype == "int1" else np.invert)
@@ -161,9 +198,21 @@ def numbers_of(value: Any) -> Any:
     return value.numbers if isinstance(value, Values) else value
 
 
-def _not_zero(divisor: Any) -> Any:
-    numbers = numbers_of(divisor)
-    return np.where(np.asarray(numbers) == 0, 1, numbers)
+def causes_of(given: Iterable[Any]) -> tuple[Done, ...]:
+    """Of values, addresses, and lists of them."""
+    found: list[Done] = []
+    for each in given:
+        if isinstance(each, Address):
+            each = each.at
+        if isinstance(each, Values):
+            found.extend(each.causes)
+        elif isinstance(each, list | tuple):
+            found.extend(causes_of(each))
+    return tuple(found)
+
+
+def _divided(operation: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda numbers, by: operation(numbers, np.where(np.asarray(by) == 0, 1, by))
 
 
 def _cost_of_division(divisor: Any) -> str:
