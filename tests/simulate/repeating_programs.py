@@ -28,6 +28,7 @@ from vramcast.simulate.same_passes import (
     RUN_AT_LEAST_ONE_IN,
     SamePasses,
 )
+from vramcast.tracing.work import CONVERTING, PLAIN, TURNED, OperatorWork
 from vramcast.units import format_bytes
 
 # forward passes of an evaluation
@@ -400,6 +401,30 @@ def large_operators_of_the_host_are_noted_with_their_bytes() -> None:
     assert torch.add(rows, 1).view(16, 16).shape == (16, 16) and not noted()
     (rows[:, None] - rows).abs()
     assert noted() == [(256 * 256 + 256 + 256) * 8, 2 * 256 * 256 * 8]
+
+
+def _product_noted(product: Callable[[], object]) -> OperatorWork:
+    product()
+    works = map(SESSION.device.operator_work, SESSION.device.work(0))
+    *_, found = (work for work in works if work.operator == "aten::mm")
+    return found
+
+
+def a_product_is_written_once_where_it_is_told_what_to_write_to() -> None:
+    a, b, out = (torch.empty(64, 64, device="cuda") for _ in range(3))
+    expected = 3 * 4 * 64 * 64
+    assert _product_noted(lambda: a @ b).num_bytes == expected
+    assert _product_noted(lambda: torch.mm(a, b, out=out)).num_bytes == expected
+
+
+def a_product_in_tf32_tells_how_many_of_its_matrices_are_turned() -> None:
+    a, b = (torch.empty(64, 64, device="cuda") for _ in range(2))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    products = (lambda: a @ b.T, lambda: a @ b, lambda: a.T @ b)
+    found = [_product_noted(product).access for product in products]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert found == [PLAIN, CONVERTING, TURNED]
+    assert _product_noted(products[2]).access == PLAIN
 
 
 def a_pointer_given_to_bitsandbytes_stands_for_its_tensor() -> None:

@@ -282,7 +282,9 @@ static Work work_of(const Operator& info, c10::ArrayRef<IValue> arguments,
     if (work.dtype < 0 && tensor.is_floating_point())
       work.dtype = static_cast<int32_t>(tensor.scalar_type());
   };
-  for (const auto& argument : arguments) for_each_tensor(argument, count);
+  const bool has_out = info.overwrites && !info.fills;  // which is a result as well
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!has_out || !info.writes_to(i)) for_each_tensor(arguments[i], count);
   is_result = true;
   for (const auto& result : results) for_each_tensor(result, count);
   if (whole) count_named(info, arguments, most, work);
