@@ -7,8 +7,8 @@ shapes.jsonl.gz and volumes.jsonl.gz have those that shapes.py recorded, layers.
 more_layers.jsonl.gz and more_layers_in_time.jsonl.gz those of layers.py, operators.jsonl.gz those
 of the families: seconds of their kernels alone, in which any of them ran where this was recorded
 (`spans`). What benchmarks/convolutions has was timed with its launches. How much a feature tells is
-in the table already (scales.py). With --hold-out a quarter of the file NAME, or of all, is left out, and the
-errors on those are told: of the table, and of what is fitted to the others.
+in the table already (scales.py). With --hold-out a quarter of the file NAME, or of all, is left
+out, and the errors on those are told: of the table, and of what is fitted to the others.
 """
 
 from __future__ import annotations

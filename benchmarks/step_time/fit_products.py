@@ -11,6 +11,7 @@ import gzip
 import json
 import zlib
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 from convolutions import SHAPES
@@ -20,6 +21,9 @@ from steps import HERE, read_kernels
 
 from vramcast.forecast.timing.many_products import MANY, is_many, is_thin
 from vramcast.forecast.timing.products import (
+    ALIGNED,
+    GROUPED,
+    GROUPED_PRODUCT,
     PRODUCTS,
     Products,
     TileRates,
@@ -41,6 +45,8 @@ LEAST = TileRates(1e-6, 0.3, 1.9, 0.1, 1.0, 1e-7, 1e-13, 1.2, 0.1)
 MOST = TileRates(1e-5, 1.2, 80.0, 2000.0, 3000.0, 3e-5, 1e-7, 12.0, 50.0)
 USUAL_SECONDS, LEAST_SECONDS = 5e-5, 4e-6
 QUARTERS = 4
+OF_GROUPS = ("larger_kernels.jsonl.gz", "tenth_kernels.jsonl.gz")
+LIKENESS = 0.2
 Chosen = list[tuple[OperatorWork, float]]
 
 
@@ -76,17 +82,24 @@ def by_kind() -> dict[str, Chosen]:
     return found
 
 
-def fitted(chosen: Chosen) -> list[float]:
+def grouped() -> Chosen:
+    kernels = [kernel for name in OF_GROUPS for kernel in read_kernels(name)]
+    return [(work, seconds) for work, seconds, _ in kernels if work.operator == GROUPED_PRODUCT]
+
+
+def fitted(chosen: Chosen, near: Sequence[float] = ()) -> list[float]:
+    """`near`: rates that these should be like."""
     products = Products.of([work for work, _ in chosen], H200)
     seconds = np.array([s for _, s in chosen])
     weights = np.clip((seconds / USUAL_SECONDS) ** 0.25, 0.6, 2.0)
 
     def errors(x: np.ndarray) -> np.ndarray:
-        found, _ = product_seconds(products, H200, np.exp(x).tolist())
-        return weights * np.log(found / seconds)
+        found, _ = product_seconds(products, H200, np.exp(x).tolist(), may_split=not near)
+        away = LIKENESS * (x - np.log(near)) if near else []
+        return np.append(weights * np.log(found / seconds), away)
 
     found = least_squares(
-        errors, np.log(START), bounds=np.log([LEAST, MOST]), loss="soft_l1", f_scale=0.08
+        errors, np.log(near or START), bounds=np.log([LEAST, MOST]), loss="soft_l1", f_scale=0.08
     )
     return [float(f"{value:.4g}") for value in np.exp(found.x)]
 
@@ -111,7 +124,7 @@ def fit_single() -> dict[str, list[float]]:
     for kind, chosen in sorted(by_kind().items()):
         tell_left_out(kind, chosen)
         rates[kind] = fitted(chosen)
-    return rates
+    return rates | {GROUPED: fitted(grouped(), near=rates[ALIGNED])}
 
 
 def main() -> None:

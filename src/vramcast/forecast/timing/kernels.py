@@ -35,6 +35,8 @@ from vramcast.forecast.timing.norms import (
 )
 from vramcast.forecast.timing.pieces import moved_in_pieces, name_of_pieces, pieces_seconds
 from vramcast.forecast.timing.products import (
+    GROUPED,
+    GROUPED_PRODUCT,
     PRODUCTS,
     key_of_single,
     product_kind,
@@ -137,6 +139,8 @@ def _memory_kind(work: OperatorWork) -> str:
 
 
 def any_product_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
+    if work.operator == GROUPED_PRODUCT:
+        return KernelTime(*single_seconds(work, gpu, rates.products[GROUPED]))
     kind = product_kind(work)
     many = rates.products.get(key_of_many(kind, work)) if is_many(work) else None
     if many:

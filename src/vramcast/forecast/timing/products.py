@@ -23,6 +23,8 @@ ALIGNED, ODD, EVEN, ONE_TURNED, BOTH_TURNED = (
     *("tensor", "tensor unaligned", "tensor even"),
     *("tensor turned", "tensor both turned"),
 )
+# As many matrices as there are groups, of any sizes: CUTLASS goes through the tiles of all.
+GROUPED, GROUPED_PRODUCT = "grouped", "aten::_grouped_mm"
 # Into how many parts the inner dimension may be split, and how long they are at least.
 PARTS, SHORTEST_PART = np.array((1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)), 128
 BYTES_OF_SUM = 4

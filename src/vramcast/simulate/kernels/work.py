@@ -170,14 +170,29 @@ def _lies_otherwise(name: str, named: Mapping[str, Any]) -> bool:
     return bool(named["grad"].stride() != named["x"].stride())
 
 
+def _grouped_product(named: Mapping[str, Any], result: torch.Tensor) -> tuple[float, Sizes]:
+    """Groups share the rows, the columns or what is summed over: taken as equal shares, since where
+    they begin is on the GPU."""
+    left, right = named["x"], named["mat2"]
+    (rows, inner), columns = left.shape[-2:], right.shape[-1]
+    groups = next(t.shape[0] for t in (left, right, result) if t.dim() == 3)
+    shared = left.dim(), right.dim()
+    sizes = (
+        math.ceil(rows / groups) if shared == (2, 3) else rows,
+        math.ceil(columns / groups) if shared == (3, 2) else columns,
+        math.ceil(inner / groups) if shared == (2, 2) else inner,
+    )
+    of_all = groups if shared == (3, 3) else 1
+    return 2.0 * of_all * rows * columns * inner, (groups, *sizes)
+
+
 def _flops(name: str, named: Mapping[str, Any], result: Any) -> tuple[float, Sizes]:
     if name.startswith("_scaled_dot_product"):
         return _attention(name, named)
     if "conv" in name:
         return _convolution(name, named, result)
     if name == "_grouped_mm":
-        rows, inner = named["x"].shape[-2:]
-        return 2.0 * result.numel() * inner, (1, rows, result.shape[-1], inner)
+        return _grouped_product(named, result)
     if name.startswith("_cudnn_rnn"):
         return _recurrent(name, named)
     if name == "im2col":  # a kernel for each sample
