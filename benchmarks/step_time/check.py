@@ -67,19 +67,23 @@ batches (`by_hand.jsonl`).
 - `fit.py` makes the rates from recorded kernels and steps; `refit.py` pointwise operators that
   follow strides, reductions of neighbours, recurrent networks, and operators by their likeness to
   recorded ones; `additions.py` and `sums.py` additions to shared places and gradients of tables;
-  `fit_fused.py` kernels that torch.compile writes. Run them in this order.
+  `fit_fused.py` kernels that torch.compile writes. Run them in this order. `fit_products.py` fits
+  products of two matrices alone, `convolutions.py` convolutions.
 - `suite.py` compares all rows of a suite ([sets/wide.md](sets/wide.md)).
 
 ## What the tables were made from
 
 | tables | from |
 | --- | --- |
-| products, norms, memory | `steps`, `kernels`, `operators`, `larger_kernels`, `shapes` |
+| norms, memory | `steps`, `kernels`, `operators`, `larger_kernels` |
+| products of two matrices | `products_kernels`, `shapes`, `kernels`, `larger_kernels`, \
+`newest_kernels`, `unaligned`; in groups: `larger_kernels`, `tenth_kernels` |
 | attention, copies, rows that are not aligned, one filter a channel | `newest_kernels` too |
 | batch norm | `norm_kernels`, `recent_kernels`, one step of `fresh_kernels` |
 | batch norm of networks in `eval()` | `evaluated_kernels` |
 | CTC losses; samples at points, likeness of others (refit.py names them) | `off_kernels` too |
-| convolutions | `shapes`, `volumes`, `layers`, `more_layers`; kernels of the sets `tenth`, \
+| convolutions | `shapes`, `volumes`, `layers`, `more_layers`, `more_layers_in_time`; kernels of \
+the sets `tenth`, \
 `compiled_fourth`, \
 `compiled_fifth` too |
 | convolutions, cuDNN's batch norm | kernels of the sets `mixed_third`, `mixed_fifth`, `sixth`, \
@@ -113,17 +117,30 @@ of errors instead of 361 in the fifth), rates of the host from `steps` as simula
 (13.5 % instead of 13.2 where the host may be slower). Single products by likeness made busy steps
 above worse (3.3 % instead of 2.7), joined tensors by their shortest run those of the seventh set.
 
-Kernels that torch.compile writes went by their tensors' bytes and slow functions, with one rate
-for all, until 2026-11-19: reductions of the third and fourth compiled set came out at -15 and
--26 %, persistent ones at -22 and -56 %. Now a few of their blocks run on the host
+Kernels that torch.compile writes went by their tensors' bytes and slow functions, with one rate for
+all, until 2026-11-19: reductions of the third and fourth compiled set came out at -15 and -26 %,
+persistent ones at -22 and -56 %. Now a few of their blocks run on the host
 (src/vramcast/simulate/fused): what they move, ask the cache for, compute and wait for.
 `fused_kernels` has 4,326, of them 2,034 of families/fused.py. Of functions and steps that were left
-out, a quarter at a time, kernels over 20 microseconds are off by 10 % in the median and by 17 %
-by time: most of that are functions with few blocks and long loops, and losses of pixels by
+out, a quarter at a time, kernels over 20 microseconds are off by 8.9 % in the median, all by 15.5 %
+by time (9.6 and 16.7 before three things were told: what nothing uses is left out, as compilers do;
+rows that the cache cannot keep for all blocks are read in each loop; lines of 128 bytes are asked
+for as a whole). Most of that are functions with few blocks and long loops, and losses of pixels by
 channels. All such kernels of a step together are off by 5 % or less in most of the 35 steps, with
 the configuration that Inductor chose on the GPU; without a GPU that is taken which the rates call
-fastest. Operations that a compiler leaves out, because nothing uses their results, are counted:
-`sizes_of_scores` has a loss that takes 2.7 ms, and is told 4.4.
+fastest. Tried and not used: waiting that overlaps with all else (17.0 % by time), lines and memory
+that is read in pieces both (15.4). Still off: a loss with the squares of its normalizers
+(`sizes_of_scores`, 2.7 ms, 3.8 told), what blocks far away read again (`gated_summaries_again`),
+and masks that depend on the place along an axis (`states_by_doubling`).
+
+Products of two matrices take the tile and the parts of the inner dimension that are fastest
+(forecast/timing/products.py), with rates for each kind of product: of TF32 it is told how many of
+the two matrices cuBLAS has to turn. `products_kernels` has the three products of 840 layers, in any
+precision. Of what was left out, a quarter at a time, the median error is 3.8 % in 16 bits (4.4
+before), 4.0 in fp32 (4.5), in TF32 5.1 with no matrix turned (6.8), 7.8 with one (22.4), 8.1 with
+both (16.6), and 5 to 11 % with rows that are not aligned (13.4 and 22). What a product is told to
+write to (`out=`, as in compiled steps) was counted as read, too, until 2026-11-19. Products in
+groups, of experts, are told by their groups; of those only the kernels of two steps are recorded.
 
 `off_kernels` has 26 parts of families/off.py and of older families. Of what was left out, by time:
 additions along a dimension went from 60 to 17 %, chosen rows from 30 to 9, Fourier transforms
@@ -149,12 +166,14 @@ left out, the median error went from 14.2 to 12.2 % and by time from 28.0 to 24.
 recordings that the table is not made from it is 9.5 % as before. With the sets `ninth`, `tenth` and
 `compiled_fourth` left out, these went from 8.9, 9.8 and 11.1 to 8.8, 9.4 and 9.7 % in the median,
 by time from 17.9, 39.2 and 34.6 to 18.8, 38.2 and 37.2; to take in kernels of steps that are told
-four times too short made no difference. Still off are 1x1 convolutions of many short lines in TF32
-(gradients of 3,072 x 1,024 x 24: 9.7 ms, 4.5 predicted), and one filter a channel on volumes with
-channels last (3x7x7: 40.8 ms, 17.2 predicted), whose gradients go by kernels of 0.01 to 0.9
-TFLOP/s; of the 98 such in 16 bits that were recorded none has that filter. Why cuDNN does not
-divide the sum of some gradients of a first layer's weights, which then take 9.3 ns for each
-position (yolo's 105 ms), is not known.
+four times too short made no difference. `more_layers_in_time` has 3,205 of films, sound and volumes
+(3x1x1 and the like): of a quarter of `layers` that was left out, 13.4 went to 12.4 % in the median,
+of a quarter of these 13.5 to 12.9 and by time 31.9 to 29.3. Still off are 1x1 convolutions of many
+short lines in TF32 (gradients of 3,072 x 1,024 x 24: 9.7 ms, 4.5 predicted), and one filter a
+channel on volumes with channels last (3x7x7: 40.8 ms, 17.2 predicted), whose gradients go by
+kernels of 0.01 to 0.9 TFLOP/s; of the 98 such in 16 bits that were recorded none has that filter.
+Why cuDNN does not divide the sum of some gradients of a first layer's weights, which then take 9.3
+ns for each position (yolo's 105 ms), is not known.
 
 Many products at once (bmm) take the tiles that are fastest: operations for each element and each
 row and column of one, in rounds over the multiprocessors, the bytes beside them, and seconds for

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from operators import BF16, FP16, FP32, normal, step_of
+from operators import BF16, FP16, FP32, both, normal, step_of
 from strides import drawn
 
 CASES = 60
@@ -60,3 +60,21 @@ def single(*, part: int = 0) -> Callable[[], Any]:
             torch.backends.cuda.matmul.allow_tf32 = False
 
     return step_of(drawn(random.Random(f"single {part}"), CASES, case))
+
+
+def grouped(*, part: int = 0) -> Callable[[], Any]:
+    """Products of experts' words, which a gate shares out evenly or not."""
+
+    def case(draw: random.Random) -> None:
+        groups, words = draw.choice((4, 8, 16, 32, 60, 64, 128)), draw.choice(ROWS[6:])
+        inside, outside = draw.choice(WIDTHS[4:]), draw.choice(WIDTHS[4:])
+        if words * inside * outside > FLOPS[1] / 4 or groups * inside * outside > MOST_ELEMENTS:
+            return
+        spread = draw.choice((0.0, 0.0, 0.2, 0.6))
+        shares = torch.tensor([draw.lognormvariate(0, spread) for _ in range(groups)])
+        ends = (words * shares.cumsum(0) / shares.sum()).round().int().cuda()
+        x = normal(words, inside, dtype=BF16)
+        weight = normal(groups, outside, inside, dtype=BF16)
+        both(lambda x, weight: torch._grouped_mm(x, weight.mT, offs=ends), x, weight)
+
+    return step_of(drawn(random.Random(f"grouped {part}"), 40, case))
