@@ -77,8 +77,8 @@ MOST_LINES = 400
 # program's own CUDA extensions, to hear the replays of a program's CUDA graphs, to go on from
 # where a program first used the GPU when it is run a second time, to time many thin products, norms
 # of weights and of groups, and rows that compiled kernels gather, to tell frozen networks that a
-# step asks from evaluations, to read launch lines of DeepSpeed, to run blocks of fused kernels, and to
-# choose the tiles of products.
+# step asks from evaluations, to read launch lines of DeepSpeed, to run blocks of fused kernels, to
+# choose the tiles of products, and to compute the whole numbers that fused kernels write.
 # Raise this only for a capability that is worth it.
 MOST_WORDS = 164_400
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

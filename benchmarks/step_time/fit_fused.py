@@ -4,7 +4,8 @@
 
 It writes their rates into the table of rates, and prints what simulate/fused/costs.py should say
 of operations. Errors are told of functions that were left out, a quarter at a time. Kernels that
-add to numbers of other blocks are left to atomics.jsonl.
+add to numbers of other blocks are left to atomics.jsonl. Several kernels that are one are left out,
+because the grid of these is not recorded.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ from steps import HERE, RECORDED
 from vramcast.forecast.timing.fused import ENOUGH
 from vramcast.forecast.timing.kernels import CACHED, IN_CACHE, OF_MEMORY
 from vramcast.forecast.timing.rates import TABLE, peak_flops
-from vramcast.simulate.fused.costs import OPERATION_COSTS, Launch, Sample, sample_of
+from vramcast.simulate.fused.costs import OPERATION_COSTS, Sample, sample_of
 from vramcast.simulate.fused.language import Kernel
+from vramcast.simulate.fused.launch import Launch
 from vramcast.simulate.fused.values import Tensor
 from vramcast.tracing.work import GENERATED
 
 LONG, PARTS = 2e-5, 4
+SEVERAL = "triton_for"  # names of several kernels that are one begin with it
 BLOCKS = {"x": "XBLOCK", "y": "YBLOCK", "z": "ZBLOCK"}
 START = {"load": 2.0, "fixed": 1.0, "of_asked": 2.0, "part_written": 3.0}
 START |= {"round": 0.3, "in_turn": 0.3, "of_bandwidth": 0.9, "power": 2.0}
@@ -58,7 +61,7 @@ def recorded() -> list[Recorded]:
     found = []
     with gzip.open(RECORDED / "fused_kernels.jsonl.gz", "rt") as file:
         for function, name, given, config, seconds, source in map(json.loads, file):
-            if "atomic_add" in source:
+            if "atomic_add" in source or name.startswith(SEVERAL):
                 continue
             try:
                 sample = sample_of(launch_of(name, given, config, source), H200)

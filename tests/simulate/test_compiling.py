@@ -433,3 +433,36 @@ def test_xformers_offers_the_kernels_of_torch_without_compiled_parts_of_its_own(
     assert common._built_with_cuda
     patcher.undo()
     assert not common._built_with_cuda
+
+
+NUMBERS = """
+import torch
+
+def numbers(device):
+    a = torch.arange(-6, 30, device=device).view(6, 6)
+    kept, odd = a[torch.tensor([3, 1], device=device)], torch.tensor([1, 7], device=device)
+    return (
+        a.sum(1), a.amax(0), (a > 20).any(1), (a % 7).argmax(1), a // 4, a % 4,
+        torch.div(a, 4, rounding_mode="trunc"), torch.where(a > 3, a, -a), kept, a.t() * 2,
+        torch.isin(a, odd), a.to(torch.uint8), (a.float() / 3).floor().long(), a.float().mean(),
+        torch.log(a.abs() + 1.0).mul(3).long(), torch.ones(6, 6, device=device).tril() * a,
+    )
+
+def build():
+    compiled, count = torch.compile(numbers), torch.zeros((), dtype=torch.int64, device="cuda")
+    for place, (found, right) in enumerate(zip(compiled("cuda"), numbers("cpu"), strict=True)):
+        assert torch.equal(found.cpu(), right), (place, found.tolist(), right.tolist())
+    counted = torch.compile(lambda: count.add_(3))
+    while int(count) < 6:
+        counted()
+    assert int(count) == 6
+    x = torch.rand(3, device="cuda", requires_grad=True)
+    return lambda: x.sum().backward()
+"""
+
+
+@pytest.mark.usefixtures("warm_simulations")
+def test_compiled_steps_compute_what_decides_sizes_as_eager_ones_do(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    (tmp_path / "work.py").write_text(NUMBERS)
+    assert vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").compilation

@@ -6,15 +6,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from vramcast.forecast.timing.additions import PASS_SECONDS
+from vramcast.forecast.timing.kernels import kernel_time
+from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate.fused import costs
-from vramcast.simulate.fused.costs import Launch, Sample, sample_of
+from vramcast.simulate.fused.contents import written_by
+from vramcast.simulate.fused.costs import Sample, sample_of
+from vramcast.simulate.fused.crowds import crowd_of
 from vramcast.simulate.fused.language import Kernel
-from vramcast.simulate.fused.launches import FusedKernel
+from vramcast.simulate.fused.launch import Launch
 from vramcast.simulate.fused.values import Tensor
+from vramcast.simulate.fused.works import FusedKernel
+from vramcast.simulate.kernels.work import DTYPE_NUMBERS
+from vramcast.tracing.work import CROWD_PARTS, FORWARD, FUSED, PLAIN, OperatorWork
 
 GPU = find_gpu("h200")
 ELEMENTS = 1 << 26  # four bytes each are more than the cache has
@@ -131,7 +140,7 @@ def test_lines_of_128_bytes_are_asked_for_as_a_whole() -> None:
     tensors = [(32 * ELEMENTS, 4), (64, 4), (ELEMENTS, 4)]
     found = sample(source, tensors, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
     assert found.asked_bytes == pytest.approx(128 * ELEMENTS, rel=0.01)
-    assert found.num_bytes == pytest.approx((32 + 4) * ELEMENTS, rel=0.01)
+    assert found.num_bytes == pytest.approx((64 + 4) * ELEMENTS, rel=0.01)
 
 
 def test_what_is_written_across_rows_fills_sectors_in_parts() -> None:
@@ -208,3 +217,105 @@ def test_where_inductor_has_several_configurations_the_fastest_counts() -> None:
     found = FusedKernel(one, GPU).work((x, out, 1 << 14, 64))
     one.configs.reverse()
     assert FusedKernel(one, GPU).work((x, out, 1 << 14, 64))[2:3] == found[2:3]
+
+
+def test_what_a_kernel_computes_twice_of_the_same_counts_once() -> None:
+    twice = POINTWISE.replace("tmp0 + tmp1)", "tmp0 + tmp1) + libdevice.tanh(tmp0 + tmp1)")
+    tensors = [(ELEMENTS, 4), (64, 4), (ELEMENTS, 4)]
+    found = sample(twice, tensors, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
+    assert found.operations["tanh"] == pytest.approx(ELEMENTS)
+    assert norm(8192).operations["div"] == pytest.approx(8192 << 14)  # in each round of a loop
+
+
+COLUMNS = """
+def kernel(in_ptr0, out_ptr0, xnumel, r0_numel, XBLOCK : tl.constexpr, R0_BLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:, None]
+    r0_index = tl.arange(0, R0_BLOCK)[None, :]
+    tmp0 = tl.load(in_ptr0 + (PLACE), None)
+    tl.store(out_ptr0 + (xindex), tl.sum(tmp0, 1)[:, None], None)
+"""
+
+
+def columns(place: str) -> float:
+    """The bytes of the sums of 2 ** 18 columns of 256 numbers."""
+    sizes = {"xnumel": 1 << 18, "r0_numel": 256, "XBLOCK": 1, "R0_BLOCK": 256}
+    tensors = [(ELEMENTS, 4), (1 << 18, 4)]
+    return sample(COLUMNS.replace("PLACE", place), tensors, 1 << 18, **sizes).num_bytes
+
+
+def test_numbers_that_blocks_at_once_read_side_by_side_come_from_memory_once() -> None:
+    near, far = columns(f"xindex + {1 << 18}*r0_index"), columns(f"xindex*64 + {1 << 18}*r0_index")
+    assert near == pytest.approx(4 * ELEMENTS, rel=0.05)
+    assert far == pytest.approx(64 * ELEMENTS, rel=0.1)  # each is read with its neighbours
+
+
+BUCKETS = """
+def kernel(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+    tmp0 = tl.load(in_ptr0 + (xindex), None)
+    tmp1 = tl.load(in_ptr1 + (xindex), None)
+    tl.atomic_add(out_ptr0 + (tmp0), tmp1, None, sem='relaxed')
+"""
+
+
+def crowd(table: np.ndarray) -> float:
+    names = ["in_ptr0", "in_ptr1", "out_ptr0", "xnumel", "XBLOCK"]
+    number = table.size
+    given = {"in_ptr0": Tensor(number, 8, 0), "in_ptr1": Tensor(number, 4, 1)}
+    given |= {"out_ptr0": Tensor(32, 4, 2), "xnumel": number, "XBLOCK": 128}
+    kernel = Kernel(BUCKETS, "kernel", names)
+    grid = (number // 128, 1, 1)
+    return crowd_of(Launch(kernel, given, {"x": number}, grid, 4, (), {0: table}), GPU)
+
+
+def test_additions_that_are_known_to_go_to_one_place_are_counted() -> None:
+    number = 1 << 20
+    assert crowd(np.zeros(number, np.int64)) == 1.0
+    half = np.where(np.arange(number) % 2, 0, np.arange(number) % 32)
+    assert crowd(half) == pytest.approx(17 / 32, abs=0.1)
+    assert crowd(np.arange(number) * 12_345 % 9973) < 0.05
+
+
+def test_additions_to_one_place_wait_for_each_other() -> None:
+    numbers = (DTYPE_NUMBERS[torch.float32], 0.0, 8.0 * (1 << 24))
+    works = [
+        OperatorWork(f"{FUSED}kernel", *numbers, (crowd, 1 << 24, 512, 1 << 24), FORWARD, PLAIN)
+        for crowd in (0, CROWD_PARTS // 2)
+    ]
+    spread, half = (kernel_time(work, GPU, shipped()).seconds for work in works)
+    assert half == pytest.approx((1 << 23) * PASS_SECONDS, rel=0.05) and spread < half / 2
+
+
+DISTANCES = """
+def kernel(out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+    xmask = xindex < xnumel
+    tmp0 = tl_math.abs((xindex % 100) + (-1)*(xindex // 100))
+    tmp1 = triton_helpers.minimum(tmp0, tl.full([1], 7, tl.int64))
+    tl.store(out_ptr0 + (xindex), tmp1, xmask)
+"""
+
+
+def written(source: str, **tables: np.ndarray) -> list[np.ndarray]:
+    names = [n.split(":")[0].strip() for n in source.split("(")[1].split(")")[0].split(",")]
+    given: dict[str, Any] = {n: Tensor(10_000, 8, i) for i, n in enumerate(names) if "ptr" in n}
+    known = {given[name].number: table for name, table in tables.items()}
+    given |= {"xnumel": 10_000, "XBLOCK": 128}
+    kernel = Kernel(source, "kernel", names)
+    return list(written_by(Launch(kernel, given, {"x": 10_000}, (1, 1, 1), 4, (), known)).values())
+
+
+def test_whole_numbers_that_follow_from_their_places_are_known() -> None:
+    x, y = np.arange(100), np.arange(100)[:, None]
+    (found,) = written(DISTANCES)
+    assert (found.reshape(100, 100) == np.minimum(abs(x - y), 7)).all()
+
+
+def test_numbers_that_follow_from_some_that_are_not_known_are_not_known() -> None:
+    read = DISTANCES.replace("kernel(", "kernel(in_ptr0, ")
+    added = "tl.load(in_ptr0 + (xindex), xmask) + tl_math.abs("
+    read = read.replace("tl_math.abs(", added)
+    assert written(read) == []
+    (found,) = written(read, in_ptr0=np.full(10_000, -100))
+    assert (found <= -100 + 99).all() and found[5] == -95
+    assert written(DISTANCES.replace("xmask)", "xindex < 9000)")) == []  # only a part of it

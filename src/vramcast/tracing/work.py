@@ -16,6 +16,7 @@ PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 GENERATED = "inductor::"  # names of kernels that torch.compile has written begin with this
 FUSED = f"{GENERATED}triton_"  # of those that Inductor has fused
+CROWD_PARTS = 1 << 16
 EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure; how often depends on values
 EVALUATED = 2  # more in sizes[0]: a batch norm with statistics that it has kept
 TF32 = 1006  # native/work.h: fp32 that tensor cores may round to TF32
@@ -71,7 +72,8 @@ class OperatorWork(NamedTuple):
     # convolutions: as of Convolution; others: across [0], units [3] (native/work.h), of
     # batch norm samples [1], positions [2]; additions [1] to places [2] that threads share; of
     # fused kernels blocks [0], nanoseconds of waiting [2], bytes that are asked of the cache [3],
-    # or additions as above; FlexAttention: what all it does costs, in operations of products [3]
+    # or additions as above, and the share of these that go to one place at a time, in CROWD_PARTS
+    # [0]; FlexAttention: what all it does costs, in operations of products [3]
     sizes: tuple[int, int, int, int]
     phase: int
     access: int

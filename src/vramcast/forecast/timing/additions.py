@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.tracing.work import GENERATED, STRIDED, OperatorWork
+from vramcast.tracing.work import CROWD_PARTS, GENERATED, STRIDED, OperatorWork
 
 ENLARGED = "upsample_bilinear2d_backward"
 ADDING = ("index_add", "scatter_add", ENLARGED, GENERATED)
@@ -30,16 +30,19 @@ SUM = "sum of rows"  # the key of its rates
 
 def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
     """The seconds of atomic additions; 0 for other operators. Rows go to random places; the
-    gradient of an upsampled image goes through its places in order."""
-    is_across, number, places, rows = work.sizes
+    gradient of an upsampled image goes through its places in order. Where it is known that many go
+    to one place, these wait for each other."""
+    first, number, places, rows = work.sizes
     if not places or not number or not any(name in work.operator for name in ADDING):
         return 0.0
     row, alike, touched = number / (rows or number), 1.0, places
     if ENLARGED in work.operator:
-        row, alike = WARP, 1 if is_across else min(WARP, math.sqrt(number / (4 * places)))
+        row, alike = WARP, 1 if first else min(WARP, math.sqrt(number / (4 * places)))
         touched = min(places, 1 + QUEUED * gpu.num_multiprocessors * places // number)
     passes = number / WARP * passes_of_warp(places, row, alike)
-    return passes * PASS_SECONDS / min(MOST, math.pow(max(1.0, touched / SECTOR), POWER))
+    spread = passes / min(MOST, math.pow(max(1.0, touched / SECTOR), POWER))
+    in_turn = number * first / CROWD_PARTS if GENERATED in work.operator else 0.0
+    return PASS_SECONDS * max(spread, in_turn)
 
 
 def passes_of_warp(places: int, row: float, alike: float) -> float:

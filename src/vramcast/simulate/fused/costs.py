@@ -1,19 +1,19 @@
 """What a fused kernel costs a GPU, from a few of its blocks that were run on the host.
 
-Memory is moved in sectors of 32 bytes. A block asks the cache for lines of four sectors. Warps of
-32 threads write sectors, now and then only a part. A thread asks for up to 16 bytes at once, where
-these are neighbours and begin at a multiple.
+Memory is written in sectors of 32 bytes and read two sectors at a time. A block asks the cache for
+lines of four sectors. Warps of 32 threads write sectors, now and then only a part. A thread asks
+for up to 16 bytes at once, where these are neighbours and begin at a multiple.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.simulate.fused.language import Kernel
+from vramcast.simulate.fused.launch import Launch
 from vramcast.simulate.fused.values import (
     ADDED,
     LOADED,
@@ -23,41 +23,45 @@ from vramcast.simulate.fused.values import (
     Numbers,
     Tensor,
 )
+from vramcast.simulate.fused.windows import bytes_of_reads, distinct_bytes
 
 WARP, WIDEST_BYTES, SECTORS_OF_LINE = 32, 16, 4
 # In additions that a multiprocessor's lane makes, as recorded on an H200
 # (benchmarks/step_time/fit_fused.py; powers were not). What is not named costs one.
 OPERATION_COSTS = {
-    "plain": 0.147,
-    "cast": 2.99,
-    "whole_div": 2.13,
-    "div": 4.94,
+    "plain": 1.39,
+    "whole": 0.933,
+    "cast": 1.36,
+    "whole_div": 0.0,
+    "div": 5.28,
     "sqrt": 0.0,
-    "rsqrt": 8.81,
-    "exp": 9.3,
-    "exp1": 34.3,
-    "sigmoid": 12.0,
-    "tanh": 18.3,
-    "erf": 36.0,
-    "sin": 31.5,
+    "rsqrt": 11.6,
+    "exp": 5.62,
+    "exp1": 40.7,
+    "sigmoid": 9.58,
+    "tanh": 13.8,
+    "erf": 35.4,
+    "sin": 30.0,
     "pow": 60.0,
-    "rand": 104.0,
-    "reduction": 11.4,
-    "online_softmax": 36.2,
-    "welford": 13.7,
-    "scan": 67.2,
+    "rand": 109.0,
+    "reduction": 9.85,
+    "online_softmax": 33.5,
+    "welford": 15.2,
+    "scan": 71.7,
 }
-ASKED_COST = 4.92  # of a thread that asks for what it reads
+ASKED_COST = 2.08  # of a thread that asks for what it reads
 # Of a block: a round of its loops, and a sum over its elements.
-ROUND_SECONDS, REDUCTION_SECONDS = 0.161e-6, 0.12e-6
+ROUND_SECONDS, REDUCTION_SECONDS = 0.133e-6, 0.128e-6
 # A byte that is written in a part of a sector, in bytes that are read.
-PART_WRITTEN = 9.96
+PART_WRITTEN = 10.8
 # Registers: some, and those of each element that a thread reads, by whether there are loops.
 REGISTERS, REGISTERS_OF_ELEMENT, MOST_READS = 24, {False: 4, True: 0.25}, 8
 REGISTERS_OF_MULTIPROCESSOR, MOST_WARPS, MOST_BLOCKS = 1 << 16, 64, 32
 # The share of the cache that a tensor has which several blocks read. All else streams through it.
 OF_CACHE = 0.25
 PLACES = (0.13, 0.53, 0.83)  # of the grid, where blocks are run
+# How often a tensor is read, in bytes, for its reads to be looked at more closely.
+SCATTERED = 1.5
 TOGETHER = 2  # blocks at a place, that share what they read
 
 
@@ -101,29 +105,10 @@ class Sample(NamedTuple):
         )
 
 
-class Launch(NamedTuple):
-    """A kernel with what it is given: its arguments by name, its axes' elements, and how many
-    blocks each axis has. It changes some tensors."""
-
-    kernel: Kernel
-    given: Mapping[str, Any]
-    elements: Mapping[str, int]
-    grid: Sequence[int]
-    num_warps: int
-    changed: Collection[str] = ()
-
-    @property
-    def bytes_of_tensors(self) -> float:
-        """Each read once, and written where it is changed."""
-        tensors = {name: each for name, each in self.given.items() if isinstance(each, Tensor)}
-        changed = {each for name, each in tensors.items() if name in self.changed}
-        return float(sum(tensor.num_bytes for tensor in (*{*tensors.values()}, *changed)))
-
-
 def sample_of(launch: Launch, gpu: Gpu) -> Sample:
     grid = launch.grid
     places = [_blocks_at(share, grid) for share in PLACES]
-    runs = [[launch.kernel.run(launch.given, block, grid) for block in run] for run in places]
+    runs = [[launch.run(block) for block in run] for run in places]
     notes = [note for run in runs for note in run]
     more = math.prod(grid) / len(notes)
     operations, sums = defaultdict[str, float](float), defaultdict[str, float](float)
@@ -133,7 +118,7 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         for access in note.accesses:
             for name, number in _of_access(access, launch.elements):
                 sums[name] += more * access.share * number
-    resident = _resident(notes[0], launch.num_warps)
+    resident = resident_of(notes[0], launch.num_warps)
     return Sample(
         operations,
         sums["loads"],
@@ -191,20 +176,31 @@ def _moved_bytes(
     """What a block uses several times, or the next block too, comes from memory once; what a later
     loop of a block uses again does where the cache has not room for all blocks until then."""
     moved, again = defaultdict[tuple[Tensor, str], float](float), 0.0
+    asked = defaultdict[Tensor, float](float)
     for run in runs:
         by_tensor = _grouped(
             (access.tensor, access.way, access) for note in run for access in note.accesses
         )
         for (tensor, way), accesses in by_tensor.items():
-            once = more * _distinct_bytes(accesses)
+            once = more * distinct_bytes(accesses)
             by_loop = _grouped((access.loop, 0, access) for access in accesses).values()
             moved[tensor, way] += once
-            again += max(0.0, more * sum(map(_distinct_bytes, by_loop)) - once)
+            again += max(0.0, more * sum(map(distinct_bytes, by_loop)) - once)
+            if way == LOADED:
+                asked[tensor] += more * sum(a.share * float(a.is_asked.sum()) for a in accesses)
     tensors = {each for each in launch.given.values() if isinstance(each, Tensor)}
     if tensors - {tensor for run in runs for note in run for tensor in note.tensors}:
         return launch.bytes_of_tensors  # several kernels that are one
-    at_once = min(1.0, gpu.num_multiprocessors * resident / math.prod(launch.grid))
-    in_use = at_once * sum(moved.values())
+    at_once = min(math.prod(launch.grid), gpu.num_multiprocessors * resident)
+    scattered = [
+        tensor
+        for tensor in asked
+        if OF_CACHE * gpu.l2_cache_bytes < tensor.num_bytes < moved[tensor, LOADED] / SCATTERED
+    ]
+    if scattered:
+        for tensor, of_each in bytes_of_reads(launch, scattered, at_once, gpu).items():
+            moved[tensor, LOADED] = min(moved[tensor, LOADED], of_each * asked[tensor])
+    in_use = at_once / math.prod(launch.grid) * sum(moved.values())
     missed = max(0.0, 1 - gpu.l2_cache_bytes / max(1.0, in_use))
     return missed * again + sum(
         (1 + (way == ADDED)) * _missed_bytes(num_bytes, tensor.num_bytes, gpu)
@@ -219,14 +215,6 @@ def _grouped(accesses: Iterable[tuple[Any, Any, Access]]) -> dict[tuple[Any, Any
         if access.sectors.size:
             groups[one, other].append(access)
     return groups
-
-
-def _distinct_bytes(accesses: Sequence[Access]) -> float:
-    """Of a loop of which a part was gone through, as many as of the whole loop."""
-    parts = [access.sectors for access in accesses]
-    share = sum(p.size * access.share for p, access in zip(parts, accesses, strict=True))
-    distinct = np.unique(np.concatenate(parts)).size
-    return share / sum(p.size for p in parts) * distinct * SECTOR_BYTES
 
 
 def _missed_bytes(num_bytes: float, whole_bytes: int, gpu: Gpu) -> float:
@@ -255,7 +243,7 @@ def _width(places: Numbers, number: int, widest: int) -> int:
     return width
 
 
-def _resident(note: Notes, num_warps: int) -> int:
+def resident_of(note: Notes, num_warps: int) -> int:
     loads = [access.places.size for access in note.accesses if access.way == LOADED]
     of_thread = max(loads, default=1) / (WARP * num_warps)
     of_element = REGISTERS_OF_ELEMENT[note.rounds > 0]

@@ -1,12 +1,14 @@
 """Stands in for Triton's language: a block of a kernel that Inductor wrote runs on the host.
 
-Addresses and masks are computed as on a GPU. Numbers that the kernel would read are made up.
+Addresses and masks are computed as on a GPU. Numbers that the kernel would read are made up, but
+for tables of whole numbers that are known.
 """
 
 import builtins
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from vramcast.simulate.fused.values import (
     Numbers,
     Tensor,
     Values,
+    Written,
+    is_known,
     numbers_of,
 )
 
@@ -37,7 +41,8 @@ SLOW = {"exp2": "exp", "log": "exp", "log2": "exp", "cos": "sin", "sqrt_rn": "sq
 SLOW |= {"randn": "rand", "randint64": "rand"}
 SLOW |= {n: n for n in ("exp", "erf", "tanh", "sin", "sqrt", "rsqrt", "pow", "sigmoid", "rand")}
 SLOW |= {"log1p": "exp1", "expm1": "exp1"}
-REDUCTIONS = ("sum", "max2", "min2", "any", "prod", "max", "min", "argmax", "argmin")
+REDUCTIONS = {"sum": np.sum, "prod": np.prod, "any": np.any, "max2": np.max, "min2": np.min}
+REDUCTIONS |= {"max": np.max, "min": np.min, "argmax": np.argmax, "argmin": np.argmin}
 WITH_INDEX = ("max_with_index", "min_with_index")
 
 
@@ -46,29 +51,33 @@ class Language:
 
     constexpr = object
 
-    def __init__(self, notes: Notes, block: Sequence[int], grid: Sequence[int], rows: int) -> None:
-        self.notes, self._block, self._grid = notes, block, grid
-        self._rows = rows  # of the largest table
+    def __init__(self, notes: Notes, block: Sequence[int], given: "Given") -> None:
+        self.notes, self._block, self._given = notes, block, given
         self._random = np.random.default_rng(0)
 
     def __getattr__(self, name: str) -> Any:
         if name in TYPES:
             return Name(name)
         if name in SLOW:
-            return self._of_each(SLOW[name])
+            return self._of_each(SLOW[name], name)
         if name in REDUCTIONS:
-            return self._reduced
+            return partial(self._reduced, function=REDUCTIONS[name])
         if name in WITH_INDEX:
             return lambda values, places, along: (self._reduced(values, along),) * 2
         if name.startswith("__"):
             raise AttributeError(name)
-        return self._of_each(PLAIN)
+        return self._of_each(PLAIN, name)
 
-    def _of_each(self, kind: str) -> Callable[..., Any]:
+    def _of_each(self, kind: str, name: str) -> Callable[..., Any]:
+        """numpy's function of that name, where it has one; else some number."""
+        function = getattr(np, name, None)
+
         def call(*given: Any, **_: Any) -> Any:
             values = [each for each in given if isinstance(each, Values)]
             if not values:
                 return given[0] if given else None
+            if isinstance(function, np.ufunc) and function.nin == len(given):
+                return self._values(given[0]).combined(function, *given[1:], kind=kind)
             numbers = np.broadcast_arrays(*(each.numbers for each in values))[0]
             found = self._random.random(numbers.shape) if kind == "rand" else numbers
             return Values(found, self.notes, self.notes.did(kind, numbers.size, values))
@@ -81,10 +90,10 @@ class Language:
         return self._block[axis]
 
     def num_programs(self, axis: int) -> int:
-        return self._grid[axis]
+        return self._given.grid[axis]
 
     def arange(self, first: int, end: int) -> Values:
-        return Values(np.arange(first, end), self.notes)
+        return self._made(("arange", first, end), lambda: np.arange(first, end))
 
     def range(self, first: Any, end: Any, step: Any = 1, **_: Any) -> Iterator[int]:
         """A few of a loop's rounds, which stand for all of them."""
@@ -95,7 +104,8 @@ class Language:
         self.notes.loops += 1
         for turn in range(taken):
             self.notes.share = before * number / taken
-            yield first + step * (turn * number // taken)
+            with self.notes.round():
+                yield first + step * (turn * number // taken)
         self.notes.share = before
 
     static_range = range
@@ -103,7 +113,12 @@ class Language:
     def full(self, shape: Sequence[Any], value: Any, dtype: Any = "float32") -> Values:
         name = str(dtype)
         made = bool(value) if name == "int1" else int(value) if "int" in name else float(value)
-        return Values(np.full(tuple(map(int, shape)), made), self.notes)
+        sides = tuple(map(int, shape))
+        return self._made(("full", sides, type(made), made), lambda: np.full(sides, made))
+
+    def _made(self, key: Any, numbers: Callable[[], Numbers]) -> Values:
+        values: Values = self.notes.once(key, lambda: Values(numbers(), self.notes, is_known=True))
+        return values
 
     def zeros(self, shape: Sequence[Any], dtype: Any = "float32") -> Values:
         return self.full(shape, 0, dtype)
@@ -115,7 +130,7 @@ class Language:
         return self._values(condition).combined(np.where, one, other)
 
     def _values(self, given: Any) -> Values:
-        return given if isinstance(given, Values) else Values(given, self.notes)
+        return given if isinstance(given, Values) else Values(given, self.notes, is_known=True)
 
     # Functions of several tensors
 
@@ -132,7 +147,7 @@ class Language:
     maximum_with_index = minimum_with_index
 
     def div_floor_integer(self, one: Any, other: Any) -> Any:
-        return one // other
+        return self._values(one).floor_divided(other)
 
     def fma(self, one: Any, other: Any, more: Any) -> Any:
         return one * other + more
@@ -142,14 +157,22 @@ class Language:
             return tuple(self._reduced(each, along) for each in values)
         return self._reduced(values, along)
 
-    def _reduced(self, values: Values, along: Any = None, *_: Any, **__: Any) -> Values:
-        is_whole = along is None or values.numbers.ndim <= int(along)
-        found = values.numbers.flat[0] if is_whole else values.numbers.take(0, int(along))
-        return Values(found, self.notes, self.notes.did(REDUCTION, values.numbers.size, values))
+    def _reduced(
+        self, values: Values, along: Any = None, *_: Any, function: Any = None, **__: Any
+    ) -> Values:
+        numbers, axis = values.numbers, None if along is None else int(along)
+        done = self.notes.did(REDUCTION, numbers.size, values)
+        if axis is not None and axis >= numbers.ndim:
+            axis = None
+        if function and values.is_known:
+            return Values(function(numbers, axis), self.notes, done, is_known=True)
+        found = numbers.flat[0] if axis is None else numbers.take(0, axis)
+        return Values(found, self.notes, done)
 
     def select_one(self, values: Values, mask: Any, dim: Any, keep_dims: bool = False) -> Values:
         kept = values.numbers.take([0], int(dim))
-        return values.with_numbers(kept if keep_dims else kept.take(0, int(dim)))
+        found = kept if keep_dims else kept.take(0, int(dim))
+        return Values(found, self.notes, *values.causes)
 
     def associative_scan(self, every: Sequence[Values], *_: Any, **__: Any) -> Any:
         return tuple(self._with(values, "scan", every) for values in every)
@@ -183,41 +206,62 @@ class Language:
 
     # Memory
 
-    def load(self, address: Address, mask: Any = None, *_: Any, **__: Any) -> Values:
-        places, done = self._accessed(address, mask, LOADED)
-        return Values(self._read(address, places), self.notes, done)
+    def load(
+        self, address: Address, mask: Any = None, other: Any = 0, *_: Any, **__: Any
+    ) -> Values:
+        access, done = self._accessed(address, mask, LOADED)
+        table = self._given.tables.get(address.tensor.number)
+        if table is None:
+            found = self._made_up(access)
+        else:
+            found = np.where(access.is_asked, table[access.places], numbers_of(other))
+        known = table is not None and all(map(is_known, (address.at, mask)))
+        at = found if np.ndim(numbers_of(address.at)) else found[0]
+        return Values(at, self.notes, done, is_known=known)
 
     def store(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
-        self._accessed(address, mask, STORED, value)
+        access = self._accessed(address, mask, STORED, value)[0]
+        numbers = np.broadcast_to(numbers_of(value), access.places.shape)
+        is_sure = all(map(is_known, (address.at, value, mask)))
+        self.notes.written.append(Written(access, numbers, is_sure))
 
     def atomic_add(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> Any:
-        self._accessed(address, mask, ADDED, value)
+        access = self._accessed(address, mask, ADDED, value)[0]
+        self.notes.written.append(Written(access, access.places, is_sure=False))
         return value
 
-    def _accessed(self, address: Address, mask: Any, way: str, *given: Any) -> tuple[Numbers, Done]:
+    def _accessed(self, address: Address, mask: Any, way: str, *given: Any) -> tuple[Access, Done]:
         places = np.asarray(numbers_of(address.at)).astype(np.int64)
         elements = address.tensor.elements
         if places.size and (places.max() >= elements or places.min() < 0):
-            places = places % max(1, elements)  # of a number that was made up
+            places = places % max(1, elements)  # of a number that was made up, or masked
         is_asked = True if mask is None else numbers_of(mask)
         places, is_asked = np.broadcast_arrays(np.atleast_1d(places), is_asked)
         found = Access(address.tensor, places, is_asked, way, self.notes.share, self.notes.loops)
-        done = self.notes.accessed(found, address, mask, *given)
-        return places if np.ndim(numbers_of(address.at)) else places[0], done
+        return found, self.notes.accessed(found, address, mask, *given)
 
-    def _read(self, address: Address, places: Numbers) -> Any:
+    def _made_up(self, access: Access) -> Numbers:
         """Tables of whole numbers have 8 bytes each, truths one."""
-        elements, item_bytes, _ = address.tensor
-        if item_bytes == 1:
-            return self._random.integers(0, 2, np.shape(places)).astype(bool)
-        if item_bytes < 8:
-            return self._random.uniform(-1, 1, np.shape(places))
-        if elements <= ORDERED:
+        tensor, places = access.tensor, access.places
+        if tensor.item_bytes == 1:
+            return self._random.integers(0, 2, places.shape).astype(bool)
+        if tensor.item_bytes < 8:
+            return self._random.uniform(-1, 1, places.shape)
+        if tensor.elements <= ORDERED:
             return places
-        return places * SPREADING % self._rows
+        return places * SPREADING % self._given.rows
 
 
 ADDED_TO = re.compile(r"tl\.atomic_add\((\w+) ")
+STORED_TO = re.compile(r"tl\.store\((\w+) ")
+
+
+class Given(NamedTuple):
+    """What all blocks of a launch have."""
+
+    grid: Sequence[int]
+    rows: int  # of the largest table
+    tables: Mapping[int, Numbers] = {}  # of whole numbers that are known, by number of the tensor
 
 
 class Kernel:
@@ -227,12 +271,19 @@ class Kernel:
         self._code = compile(source, name, "exec")
         self._name, self.names = name, names
         self.added = ADDED_TO.findall(source)  # tensors that other blocks add to as well
+        self.changed = frozenset(STORED_TO.findall(source)) | frozenset(self.added)
 
-    def run(self, given: Mapping[str, Any], block: Sequence[int], grid: Sequence[int]) -> Notes:
+    def run(
+        self,
+        given: Mapping[str, Any],
+        block: Sequence[int],
+        grid: Sequence[int],
+        tables: Mapping[int, Numbers],
+    ) -> Notes:
         """Of one block."""
         notes = Notes()
         rows = max((t.elements for t in given.values() if isinstance(t, Tensor)), default=1)
-        language = Language(notes, block, grid, rows)
+        language = Language(notes, block, Given(grid, rows, tables))
         scope = _Scope(language)
         exec(self._code, scope)
         arguments = [self._argument(name, given[name], notes) for name in self.names]
@@ -243,7 +294,8 @@ class Kernel:
     def _argument(self, name: str, value: Any, notes: Notes) -> Any:
         if isinstance(value, Tensor):
             return Address(value)
-        return value if name.isupper() else Values(value, notes)  # sizes of blocks are known
+        # sizes of blocks are Python's numbers
+        return value if name.isupper() else Values(value, notes, is_known=True)
 
 
 class _Scope(dict[str, Any]):

@@ -1,9 +1,10 @@
 """What a block of a fused kernel computes, and the notes that are taken of it."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -13,7 +14,14 @@ Numbers = NDArray[Any]
 SECTOR_BYTES = 32
 LOADED, STORED, ADDED = "load", "store", "atomic_add"
 # An operation by the name of its cost (costs.py).
-PLAIN, DIVISION, WHOLE_DIVISION, CAST, REDUCTION = "plain", "div", "whole_div", "cast", "reduction"
+PLAIN, WHOLE, DIVISION, WHOLE_DIVISION, CAST, REDUCTION = (
+    "plain",
+    "whole",
+    "div",
+    "whole_div",
+    "cast",
+    "reduction",
+)
 
 
 class Tensor(NamedTuple):
@@ -41,6 +49,12 @@ class Access:
         return np.unique(places * self.tensor.item_bytes // SECTOR_BYTES)
 
 
+class Written(NamedTuple):
+    access: Access
+    numbers: Numbers
+    is_sure: bool  # of these numbers
+
+
 @dataclass(eq=False)
 class Done:
     """Operations of a kind, or an access, and what was done before for it."""
@@ -60,12 +74,14 @@ class Notes:
     def __init__(self) -> None:
         self.operations = defaultdict[str, float](float)
         self.accesses: list[Access] = []
+        self.written: list[Written] = []
         self.reductions = 0
         self.tensors = set[Tensor]()  # all that were named, used or not
         self.rounds = 0  # of its loops
         self.share = 1.0
         self.loops = 0
         self._done: list[Done] = []
+        self._found: dict[Any, tuple[Any, Any]] = {}
 
     def did(self, kind: str, number: int, *given: Any) -> Done:
         """Operations on what is given."""
@@ -73,11 +89,31 @@ class Notes:
         self._done.append(done)
         return done
 
+    def once(self, key: Any, make: Callable[[], Any], *given: Any) -> Any:
+        """A compiler does the same with the same only once. What is given is kept, and so its
+        identity."""
+        if key not in self._found:
+            self._found[key] = make(), given
+        return self._found[key][0]
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Of a loop: what it finds is found anew in the next one."""
+        before = dict(self._found)
+        yield
+        self._found = before
+
     def accessed(self, access: Access, *given: Any) -> Done:
         done = Done(access.way, 0.0, causes_of(given), access)
         self.tensors.add(access.tensor)
         self._done.append(done)
         return done
+
+    @property
+    def sure(self) -> list[Written]:
+        """To tensors of which all that is written is known."""
+        unsure = {each.access.tensor for each in self.written if not each.is_sure}
+        return [each for each in self.written if each.access.tensor not in unsure]
 
     def count(self) -> None:
         """When the block has ended."""
@@ -102,8 +138,9 @@ class Values:
 
     __array_priority__ = 1.0  # numpy leaves operators to this class
 
-    def __init__(self, numbers: Any, notes: Notes, *causes: Done) -> None:
+    def __init__(self, numbers: Any, notes: Notes, *causes: Done, is_known: bool = False) -> None:
         self.numbers, self.notes, self.causes = np.asarray(numbers), notes, causes
+        self.is_known = is_known
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -113,47 +150,58 @@ class Values:
     def dtype(self) -> Name:
         return Name({"b": "int1", "i": "int64", "u": "uint32"}.get(self.numbers.dtype.kind, "fp32"))
 
-    def with_numbers(self, numbers: Any) -> Self:
-        return type(self)(numbers, self.notes, *self.causes)
+    def with_numbers(self, operation: Callable[[Numbers], Any], *about: Any) -> Self:
+        """Of the same numbers, or their opposites: no operation of its own."""
+        make = lambda: type(self)(  # noqa: E731
+            operation(self.numbers), self.notes, *self.causes, is_known=self.is_known
+        )
+        values: Self = self.notes.once((*about, id(self)), make, self)
+        return values
 
     def combined(self, operation: Callable[..., Any], *others: Any, kind: str = PLAIN) -> Self:
-        with np.errstate(all="ignore"):
-            found = np.asarray(operation(self.numbers, *map(numbers_of, others)))
-        return type(self)(found, self.notes, self.notes.did(kind, found.size, self, *others))
+        def make() -> Any:
+            with np.errstate(all="ignore"):
+                found = np.asarray(operation(self.numbers, *map(numbers_of, others)))
+            is_whole = kind == PLAIN and self.numbers.dtype.kind in "iu"
+            done = self.notes.did(WHOLE if is_whole else kind, found.size, self, *others)
+            known = all(map(is_known, (self, *others)))
+            return type(self)(found, self.notes, done, is_known=known)
+
+        key = (operation, id(self), *map(identity_of, others))
+        values: Self = self.notes.once(key, make, self, others)
+        return values
 
     def to(self, dtype: Any, *_: Any, **__: Any) -> Self:
-        name = str(dtype)
-        if "int1" in name:
-            return self.combined(lambda numbers: numbers.astype(bool), kind=CAST)
-        if "int" in name:
-            whole = lambda numbers: np.nan_to_num(numbers).astype(np.int64)  # noqa: E731
-            return self.combined(whole, kind=CAST)
-        return self.combined(lambda numbers: numbers.astype(np.float64), kind=CAST)
+        return self.combined(_cast_to(str(dtype)), kind=CAST)
 
     def broadcast_to(self, *shape: Any) -> Self:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
-        return self.with_numbers(np.broadcast_to(self.numbers, tuple(map(int, sizes))))
+        whole = tuple(map(int, sizes))
+        return self.with_numbers(lambda numbers: np.broadcast_to(numbers, whole), "shape", whole)
 
     def __getitem__(self, part: Any) -> Self:
-        return self.with_numbers(self.numbers[part])
+        return self.with_numbers(lambda numbers: numbers[part], "part", str(part))
 
     def __floordiv__(self, other: Any) -> Self:
-        return self.combined(_divided(np.floor_divide), other, kind=_cost_of_division(other))
+        return self.combined(_rounded_to_zero, other, kind=_cost_of_division(other))
 
     def __mod__(self, other: Any) -> Self:
-        return self.combined(_divided(np.mod), other, kind=_cost_of_division(other))
+        return self.combined(_remainder, other, kind=_cost_of_division(other))
+
+    def floor_divided(self, other: Any) -> Self:
+        return self.combined(_floor_divided, other, kind=_cost_of_division(other))
 
     def __truediv__(self, other: Any) -> Self:
-        return self.combined(_divided(np.divide), other, kind=DIVISION)
+        return self.combined(_divided, other, kind=DIVISION)
 
     def __rtruediv__(self, other: Any) -> Self:
-        return type(self)(other, self.notes) / self
+        return type(self)(other, self.notes, is_known=True) / self
 
     def __invert__(self) -> Self:
         return self.combined(np.logical_not if self.dtype == "int1" else np.invert)
 
     def __neg__(self) -> Self:
-        return self.with_numbers(-self.numbers)
+        return self.with_numbers(np.negative, "negative")
 
     def __bool__(self) -> bool:
         return bool(self.numbers.flat[0])
@@ -170,7 +218,10 @@ def _operator(operation: Callable[..., Any]) -> Callable[[Values, Any], Values]:
 
 
 def _turned(operation: Callable[..., Any]) -> Callable[[Values, Any], Values]:
-    return lambda one, other: one.combined(lambda numbers, first: operation(first, numbers), other)
+    def turned(numbers: Any, first: Any) -> Any:
+        return operation(first, numbers)
+
+    return lambda one, other: one.combined(turned, other)
 
 
 _OPERATIONS = {
@@ -198,6 +249,10 @@ def numbers_of(value: Any) -> Any:
     return value.numbers if isinstance(value, Values) else value
 
 
+def is_known(value: Any) -> bool:
+    return not isinstance(value, Values) or value.is_known
+
+
 def causes_of(given: Iterable[Any]) -> tuple[Done, ...]:
     """Of values, addresses, and lists of them."""
     found: list[Done] = []
@@ -211,8 +266,41 @@ def causes_of(given: Iterable[Any]) -> tuple[Done, ...]:
     return tuple(found)
 
 
-def _divided(operation: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda numbers, by: operation(numbers, np.where(np.asarray(by) == 0, 1, by))
+def identity_of(value: Any) -> Any:
+    """The same for the same values."""
+    return id(value) if isinstance(value, Values) else (type(value), str(value))
+
+
+@cache
+def _cast_to(name: str) -> Callable[[Numbers], Numbers]:
+    if name == "int1":
+        return lambda numbers: numbers.astype(bool)
+    if "int" in name:
+        return lambda numbers: np.nan_to_num(numbers).astype(np.int64).astype(name).astype(np.int64)
+    return lambda numbers: numbers.astype(np.float64)
+
+
+def _divisor(by: Any) -> Any:
+    return np.where(np.asarray(by) == 0, 1, by)
+
+
+def _divided(numbers: Any, by: Any) -> Any:
+    return np.divide(numbers, _divisor(by))
+
+
+def _floor_divided(numbers: Any, by: Any) -> Any:
+    return np.floor_divide(numbers, _divisor(by))
+
+
+def _remainder(numbers: Any, by: Any) -> Any:
+    """As Triton has it, with the sign of what is divided."""
+    return np.fmod(numbers, _divisor(by))
+
+
+def _rounded_to_zero(numbers: Any, by: Any) -> Any:
+    """As Triton divides whole numbers."""
+    is_any_negative = np.less(numbers, 0).any()
+    return _floor_divided(numbers - _remainder(numbers, by) if is_any_negative else numbers, by)
 
 
 def _cost_of_division(divisor: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attention
-from vramcast.simulate.fused.launches import FusedKernel
+from vramcast.simulate.fused.works import FusedKernel
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernel_resources import resources_of
 from vramcast.simulate.kernels.work import work_of

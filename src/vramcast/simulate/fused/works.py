@@ -1,0 +1,127 @@
+"""The work of a kernel that torch.compile has written, with the arguments of a launch."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from vramcast.forecast.timing.kernels import kernel_time
+from vramcast.forecast.timing.rates import shipped
+from vramcast.hardware.gpus import Gpu
+from vramcast.simulate.fused.contents import may_be_known, note, tables_of, written_by
+from vramcast.simulate.fused.costs import Cost, sample_of
+from vramcast.simulate.fused.crowds import crowd_of
+from vramcast.simulate.fused.language import Kernel
+from vramcast.simulate.fused.launch import Launch
+from vramcast.simulate.fused.values import Numbers, Tensor
+from vramcast.simulate.kernels.work import DTYPE_NUMBERS, FOUR
+from vramcast.tracing.work import CROWD_PARTS, FORWARD, FUSED, PLAIN, OperatorWork
+
+LENGTH = "numel"  # names of arguments end with it that say how long an axis is
+MANY_BLOCKS = 1 << 20
+ONE = (1, 1, 1)
+
+Work = tuple[int, float, float, Any]  # type, operations, bytes and sizes (tracing/work.py)
+
+
+class FusedKernel:
+    """`autotuner` is Inductor's: a kernel, its arguments' names and its configurations."""
+
+    def __init__(self, autotuner: Any, gpu: Gpu) -> None:
+        self._autotuner, self._gpu = autotuner, gpu
+        self._kernel = Kernel(
+            autotuner.fn.src, autotuner.fn.__name__, tuple(autotuner.fn.arg_names)
+        )
+        self._changed = frozenset(autotuner.mutated_arg_names)
+        self._known: dict[tuple[Any, ...], Work] = {}
+        self._written: dict[tuple[Any, ...], dict[Tensor, Numbers]] = {}
+
+    def work(self, arguments: tuple[Any, ...]) -> Work:
+        """Notes what the kernel is sure to write, too."""
+        told = _told(arguments)
+        tables = tables_of(arguments, told)
+        if told not in self._known:
+            self._known[told] = self._fastest(arguments, told, tables)
+        changed = [
+            (tensor, as_told)
+            for name, tensor, as_told in zip(self._kernel.names, arguments, told, strict=False)
+            if name in self._kernel.changed and may_be_known(tensor)
+        ]
+        if changed:
+            written = self._written_by(told, tables)
+            for tensor, as_told in changed:
+                note(tensor, written.get(as_told))
+        return self._known[told]
+
+    def _written_by(
+        self, told: tuple[Any, ...], tables: Mapping[int, Numbers]
+    ) -> dict[Tensor, Numbers]:
+        """Whether something is sure is the same each time. So is what it is, without tables."""
+        key = told, frozenset(tables)
+        found = self._written.get(key)
+        if found is None or (found and tables):
+            launch = self._launch(self._autotuner.configs[0], told, tables)
+            found = self._written[key] = written_by(launch)
+        return found
+
+    def _fastest(
+        self, arguments: tuple[Any, ...], told: tuple[Any, ...], tables: Mapping[int, Numbers]
+    ) -> Work:
+        """Inductor takes the fastest of its configurations. Along a single axis all are alike."""
+        num_axes = sum(name.endswith(LENGTH) for name in self._kernel.names[: len(told)])
+        configs = self._autotuner.configs[: None if num_axes > 1 else 1]
+        launches = [self._launch(config, told, tables) for config in configs]
+        works = list[Work]()
+        for place, (config, launch) in enumerate(zip(configs, launches, strict=True)):
+            try:
+                _, grid = self._autotuner._interpret_args_grid(arguments, config)
+                launches[place] = launch._replace(grid=grid)
+                cost = sample_of(launches[place], self._gpu).cost(self._gpu)
+            except Exception:  # whatever a kernel has that is not stood in for
+                cost = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
+            works.append(self._work_of(cost, launch))
+        best = works.index(min(works, key=self._seconds)) if len(works) > 1 else 0
+        return self._with_crowd(works[best], launches[best])
+
+    def _seconds(self, work: Work) -> float:
+        number, operations, num_bytes, sizes = work
+        done = OperatorWork(FUSED, number, operations, num_bytes, tuple(sizes), FORWARD, PLAIN)
+        return kernel_time(done, self._gpu, shipped()).seconds
+
+    def _work_of(self, cost: Cost, launch: Launch) -> Work:
+        sizes = [cost.num_blocks, 0, round(1e9 * cost.waiting_seconds), round(cost.asked_bytes)]
+        added = [launch.given[name].elements for name in self._kernel.added if name in launch.given]
+        if cost.num_additions and added:
+            sizes = [0, cost.num_additions, added[0], cost.num_rows]
+        number = DTYPE_NUMBERS[torch.float32]
+        return number, cost.operations, cost.num_bytes, FOUR(*sizes)
+
+    def _with_crowd(self, work: Work, launch: Launch) -> Work:
+        number, operations, num_bytes, sizes = work
+        _, num_additions, places, rows = sizes
+        if not num_additions:
+            return work
+        crowd = round(CROWD_PARTS * crowd_of(launch, self._gpu))
+        return number, operations, num_bytes, FOUR(crowd, num_additions, places, rows)
+
+    def _launch(self, config: Any, told: tuple[Any, ...], tables: Mapping[int, Numbers]) -> Launch:
+        """As a single block."""
+        given = dict(zip(self._kernel.names, told, strict=False))
+        elements = {
+            name.removesuffix(LENGTH).rstrip("_"): number
+            for name, number in given.items()
+            if name.endswith(LENGTH)
+        }
+        given |= config.kwargs
+        changed = self._changed
+        return Launch(self._kernel, given, elements, ONE, config.num_warps, changed, tables)
+
+
+def _told(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    numbers: dict[int, int] = {}
+    return tuple(
+        Tensor(t.numel(), t.element_size(), numbers.setdefault(t.data_ptr(), len(numbers)))
+        if isinstance(t, torch.Tensor)
+        else t
+        for t in arguments
+    )
