@@ -39,7 +39,7 @@ def language(name: str, sizes: dict[str, Any], batch: int, length: int, **how: A
     model = getattr(transformers, f"{name}ForCausalLM")(config).cuda()
     if not how.get("autocast"):
         model = model.to(BF16)
-    compiled = torch.compile(model)
+    compiled = torch.compile(model, **how.pop("compiled", {}))
     x = tokens(config.vocab_size, batch, length)
     return training_step(lambda: compiled(input_ids=x, labels=x).loss, model.parameters(), **how)
 
@@ -94,18 +94,24 @@ def small_t5(batch: int, length: int, told: int, layers: int) -> Step:
     return t5(sizes, batch, length, told, optimizer="adafactor", clip=0.0)
 
 
-def bart_dynamic(batch: int, length: int, told: int, layers: int) -> Step:
-    """BART of base width under autocast, dynamic=True."""
+def bart(batch: int, length: int, told: int, layers: int) -> Step:
+    """BART of base width under autocast, its texts padded."""
     from transformers import BartConfig, BartForConditionalGeneration
 
     sizes: dict[str, Any] = {"d_model": 768, "use_cache": False}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_layers": layers, f"{side}_attention_heads": 12, f"{side}_ffn_dim": 3072}
     model = BartForConditionalGeneration(BartConfig(**sizes)).cuda()
-    compiled = torch.compile(model, dynamic=True)
+    compiled = torch.compile(model)
     x, labels = 4 + tokens(50_000, batch, length), 4 + tokens(50_000, batch, told)
-    loss = lambda: compiled(input_ids=x, labels=labels).loss  # noqa: E731
-    return training_step(loss, model.parameters(), **MIXED)
+    given = {"input_ids": x, "attention_mask": padding(batch, length), "labels": labels}
+    return training_step(lambda: compiled(**given).loss, model.parameters(), **MIXED)
+
+
+def padding(batch: int, length: int) -> torch.Tensor:
+    """1 where there are words: the shortest text has half as many as the longest one."""
+    long = length - 3 * (torch.arange(batch, device="cuda") % (length // 6))
+    return (torch.arange(length, device="cuda") < long[:, None]).long()
 
 
 def hidden_words(batch: int, length: int, layers: int) -> Step:
@@ -117,8 +123,8 @@ def hidden_words(batch: int, length: int, layers: int) -> Step:
     x, place = 1000 + tokens(29_000, batch, length), torch.arange(length, device="cuda")
     hidden = place % 7 == 3
     told, labels = torch.where(hidden, 103, x), torch.where(hidden, x, -100)
-    loss = lambda: compiled(input_ids=told, labels=labels).loss  # noqa: E731
-    return training_step(loss, model.parameters(), **MIXED)
+    given = {"input_ids": told, "attention_mask": torch.ones_like(x), "labels": labels}
+    return training_step(lambda: compiled(**given).loss, model.parameters(), **MIXED)
 
 
 def kinds_of_texts(name: str, batch: int, length: int, layers: int, **how: Any) -> Step:
@@ -130,13 +136,8 @@ def kinds_of_texts(name: str, batch: int, length: int, layers: int, **how: Any) 
     model = getattr(transformers, f"{name}ForSequenceClassification")(config).cuda()
     compiled = torch.compile(model, **how.pop("compiled", {}))
     x, labels = 1000 + tokens(29_000, batch, length), tokens(2, 1, batch)[0]
-    long = length - 3 * (torch.arange(batch, device="cuda") % (length // 6))
-    real = (torch.arange(length, device="cuda") < long[:, None]).long()
-
-    def loss() -> torch.Tensor:
-        return compiled(input_ids=x, attention_mask=real, labels=labels).loss
-
-    return training_step(loss, model.parameters(), **how)
+    given = {"input_ids": x, "attention_mask": padding(batch, length), "labels": labels}
+    return training_step(lambda: compiled(**given).loss, model.parameters(), **how)
 
 
 def ranks_of_queries(batch: int, length: int, layers: int) -> Step:
@@ -330,6 +331,7 @@ GEMMA = sizes_of(1152, 6912, 4, 4, 1, 262_144) | {"head_dim": 256, "sliding_wind
 GEMMA |= {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
 MISTRAL = sizes_of(4096, 14_336, 2, 32, 8, 32_000) | {"sliding_window": 1024}
 MIXTRAL = sizes_of(1024, 3584, 3, 16, 4, 32_000) | {"output_router_logits": True}
+PHI = sizes_of(2048, 8192, 3, 32, 32, 51_200)
 FLAN = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12, "num_layers": 3}
 FLAN |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 DEBERTA = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -344,16 +346,17 @@ STEPS: dict[str, Callable[[], Step]] = {
     "layer_by_layer": lambda: layer_by_layer(3, 2048, 4),
     "gemma3": lambda: language("Gemma3", GEMMA, 8, 1024, config="TextConfig", **FUSED),
     "mistral_near": lambda: language("Mistral", MISTRAL, 2, 4096, optimizer="adamw-foreach"),
-    "mixtral": lambda: language("Mixtral", MIXTRAL, 20, 1024, **FUSED),
+    "mixtral": lambda: language("Mixtral", MIXTRAL, 24, 1024, **FUSED),
     "pythia_again": lambda: pythia_again(28, 1024, 4),
-    "flan_t5": lambda: t5(FLAN, 128, 512, 128, bf16=True, **FUSED),
-    "small_t5": lambda: small_t5(64, 768, 192, 3),
-    "bart_dynamic": lambda: bart_dynamic(128, 512, 256, 2),
+    "flan_t5": lambda: t5(FLAN, 96, 512, 128, bf16=True, **FUSED),
+    "small_t5": lambda: small_t5(44, 768, 192, 3),
+    "bart": lambda: bart(96, 512, 256, 2),
+    "phi_dynamic": lambda: language("Phi", PHI, 16, 1024, compiled={"dynamic": True}, **FUSED),
     "hidden_words": lambda: hidden_words(320, 128, 4),
-    "distilbert_fp16": lambda: kinds_of_texts("DistilBert", 256, 256, 4, **SCALED),
+    "distilbert_fp16": lambda: kinds_of_texts("DistilBert", 320, 256, 4, **SCALED),
     "electra_in_graphs": lambda: kinds_of_texts(
         "Electra",
-        512,
+        640,
         128,
         4,
         sizes={"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
