@@ -177,7 +177,7 @@ def packed_documents(batch: int, length: int, *, width: int = 2048, layers: int 
 
 def states_handed_on(batch: int, length: int, *, width: int = 768, layers: int = 3) -> Step:
     """Mamba-2's states by chunks, one after the other, in plain torch."""
-    blocks: list[nn.Module] = [StatesHandedOn(width, 24, 2, 64, 256) for _ in range(layers)]
+    blocks: list[nn.Module] = [StatesHandedOn(width, 24, 2, 64, 128) for _ in range(layers)]
     model = Text(50_304, width, blocks).cuda()
     compiled = torch.compile(model)
     x = tokens(50_304, batch, length)
@@ -212,10 +212,11 @@ def base_vit(batch: int, layers: int) -> Step:
 
 
 def resnet_bf16(batch: int, size: int) -> Step:
-    """torchvision's ResNet-50 with all of its weights in bf16, channels last, momentum."""
-    from torchvision.models import resnet50
+    """torchvision's ResNet of 26 layers with all of its weights in bf16, channels last."""
+    from torchvision.models.resnet import Bottleneck, ResNet
 
-    return pictures(resnet50(), batch, size, last=True, optimizer="sgd", clip=0.0)
+    model = ResNet(Bottleneck, [2, 2, 2, 2])
+    return pictures(model, batch, size, last=True, optimizer="sgd", clip=0.0)
 
 
 def mixed_convnext(batch: int) -> Step:
@@ -337,7 +338,7 @@ FLAN |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 DEBERTA = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
 DEBERTA |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 256}
 DEBERTA |= {"norm_rel_ebd": "layer_norm", "share_att_key": True, "position_biased_input": False}
-SWIN = {"depths": (2, 2, 2, 2), "drop_path_rate": 0.2}
+SWIN = {"depths": (1, 1, 2, 1), "drop_path_rate": 0.2}
 SCALED: dict[str, Any] = {"autocast": "fp16", "scale_loss": True, "optimizer": "adamw-fused"}
 MOMENTUM: dict[str, Any] = {"autocast": "bf16", "optimizer": "sgd", "clip": 0.0, "last": True}
 STEPS: dict[str, Callable[[], Step]] = {
@@ -363,13 +364,13 @@ STEPS: dict[str, Callable[[], Step]] = {
         compiled={"mode": "reduce-overhead"},
         **MIXED,
     ),
-    "deberta": lambda: kinds_of_texts("DebertaV2", 64, 384, 3, sizes=DEBERTA, **MIXED),
+    "deberta": lambda: kinds_of_texts("DebertaV2", 96, 384, 3, sizes=DEBERTA, **MIXED),
     "ranks_of_queries": lambda: ranks_of_queries(4, 2048, 4),
     "packed_documents": lambda: packed_documents(2, 8192),
-    "states_handed_on": lambda: states_handed_on(16, 2048),
+    "states_handed_on": lambda: states_handed_on(32, 1024),
     "base_vit": lambda: base_vit(352, 5),
-    "swin": lambda: of_timm("swin_tiny_patch4_window7_224", 192, 224, sizes=SWIN, **MIXED),
-    "resnet_bf16": lambda: resnet_bf16(256, 256),
+    "swin": lambda: of_timm("swin_tiny_patch4_window7_224", 256, 224, sizes=SWIN, **MIXED),
+    "resnet_bf16": lambda: resnet_bf16(384, 256),
     "mobilenet": lambda: of_timm("mobilenetv3_large_100", 512, 224, **MOMENTUM),
     "mixed_convnext": lambda: mixed_convnext(320),
     "segments": lambda: segments(48, 320),

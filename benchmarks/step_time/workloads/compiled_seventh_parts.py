@@ -112,8 +112,7 @@ class StatesHandedOn(nn.Module):
         each = x.unflatten(-1, (heads, -1)).transpose(1, 2)
         return each.repeat_interleave(self.heads // heads, 1)
 
-    def of_chunk(self, state: Any, fall: Any, new: Any, into: Any, seen: Any) -> Any:
-        kept = fall.cumsum(-1)
+    def of_chunk(self, state: Any, kept: Any, new: Any, into: Any, seen: Any) -> Any:
         apart = kept[..., :, None] - kept[..., None, :]
         weights = apart.masked_fill(~self.past, -torch.inf).exp()
         inside = ((seen @ into.mT) * weights).to(new.dtype) @ new
@@ -130,10 +129,11 @@ class StatesHandedOn(nn.Module):
         into, seen = self.in_heads(into, self.groups), self.in_heads(seen, self.groups)
         rate = F.softplus(rate.float() + self.offset).transpose(1, 2)
         fall, new = -rate * self.fall.exp()[:, None], y * rate[..., None].to(y.dtype)
+        kept = fall.unflatten(-1, (-1, self.chunk)).cumsum(-1).flatten(-2)
         state = torch.zeros(*y.shape[:2], into.shape[-1], y.shape[-1], device=x.device)
         found = []
         for i in range(0, x.shape[1], self.chunk):
-            parts = (part[:, :, i : i + self.chunk] for part in (fall, new, into, seen))
+            parts = (part[:, :, i : i + self.chunk] for part in (kept, new, into, seen))
             state, out = self.of_chunk(state, *parts)
             found.append(out)
         found = torch.cat(found, 2) + self.passed[:, None, None] * y
