@@ -219,6 +219,17 @@ def resnet_bf16(batch: int, size: int) -> Step:
     return pictures(model, batch, size, last=True, optimizer="sgd", clip=0.0)
 
 
+def mobile(batch: int, size: int) -> Step:
+    """MobileNetV3 from torchvision with half of its blocks, channels last, momentum."""
+    from torchvision.models.mobilenetv3 import InvertedResidualConfig, MobileNetV3
+
+    sizes = [(16, 3, 64, 24, False, "RE", 2), (24, 5, 72, 40, True, "RE", 2)]
+    sizes += [(40, 5, 120, 40, True, "RE", 1), (40, 3, 240, 80, False, "HS", 2)]
+    sizes += [(80, 3, 480, 112, True, "HS", 1), (112, 5, 672, 160, True, "HS", 2)]
+    model = MobileNetV3([InvertedResidualConfig(*each, 1, 1.0) for each in sizes], 1280)
+    return pictures(model, batch, size, last=True, autocast="bf16", optimizer="sgd", clip=0.0)
+
+
 def mixed_convnext(batch: int) -> Step:
     """ConvNeXt of tiny widths from torchvision; every picture is mixed with another one."""
     from torchvision.models.convnext import CNBlockConfig, ConvNeXt
@@ -340,7 +351,6 @@ DEBERTA |= {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "positio
 DEBERTA |= {"norm_rel_ebd": "layer_norm", "share_att_key": True, "position_biased_input": False}
 SWIN = {"depths": (1, 1, 2, 1), "drop_path_rate": 0.2}
 SCALED: dict[str, Any] = {"autocast": "fp16", "scale_loss": True, "optimizer": "adamw-fused"}
-MOMENTUM: dict[str, Any] = {"autocast": "bf16", "optimizer": "sgd", "clip": 0.0, "last": True}
 STEPS: dict[str, Callable[[], Step]] = {
     "nano_dropped": lambda: nano(32, 1024, (50_304, 1024, 16, 4), dropout=0.1),
     "llama_of_a_billion": lambda: language("Llama", LLAMA, 5, 2048, **FUSED),
@@ -371,7 +381,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "base_vit": lambda: base_vit(352, 5),
     "swin": lambda: of_timm("swin_tiny_patch4_window7_224", 256, 224, sizes=SWIN, **MIXED),
     "resnet_bf16": lambda: resnet_bf16(384, 256),
-    "mobilenet": lambda: of_timm("mobilenetv3_large_100", 512, 224, **MOMENTUM),
+    "mobile": lambda: mobile(768, 224),
     "mixed_convnext": lambda: mixed_convnext(320),
     "segments": lambda: segments(48, 320),
     "told_noise": lambda: told_noise(192, 32, 77),
