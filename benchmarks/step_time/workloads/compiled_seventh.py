@@ -377,7 +377,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "deberta": lambda: kinds_of_texts("DebertaV2", 96, 384, 3, sizes=DEBERTA, **MIXED),
     "ranks_of_queries": lambda: ranks_of_queries(4, 2048, 4),
     "packed_documents": lambda: packed_documents(2, 8192),
-    "states_handed_on": lambda: states_handed_on(32, 1024),
+    "states_handed_on": lambda: states_handed_on(64, 512),
     "base_vit": lambda: base_vit(352, 5),
     "swin": lambda: of_timm("swin_tiny_patch4_window7_224", 256, 224, sizes=SWIN, **MIXED),
     "resnet_bf16": lambda: resnet_bf16(384, 256),
