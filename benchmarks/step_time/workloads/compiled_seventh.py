@@ -276,6 +276,7 @@ def told_noise(batch: int, size: int, words: int) -> Step:
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
         up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
         transformer_layers_per_block=1,
+        mid_block_type=None,
         attention_head_dim=(3, 6),
         use_linear_projection=True,
         cross_attention_dim=1024,
@@ -384,7 +385,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "mobile": lambda: mobile(768, 224),
     "mixed_convnext": lambda: mixed_convnext(320),
     "segments": lambda: segments(48, 320),
-    "told_noise": lambda: told_noise(192, 32, 77),
+    "told_noise": lambda: told_noise(208, 32, 77),
     "told_pieces": lambda: told_pieces(256),
     "tiny_whisper": lambda: tiny_whisper(96, 128, 3),
 }
