@@ -266,7 +266,7 @@ def segments(batch: int, size: int) -> Step:
 
 
 def told_noise(batch: int, size: int, words: int) -> Step:
-    """Stable Diffusion XL's U-Net of two narrower levels, all of it in bf16."""
+    """Stable Diffusion's U-Net of two levels in bf16, which looks at words on its way down."""
     from diffusers import UNet2DConditionModel
 
     model = UNet2DConditionModel(
@@ -274,7 +274,7 @@ def told_noise(batch: int, size: int, words: int) -> Step:
         block_out_channels=(192, 384),
         layers_per_block=1,
         down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        up_block_types=("UpBlock2D", "UpBlock2D"),
         transformer_layers_per_block=1,
         mid_block_type=None,
         attention_head_dim=(3, 6),
@@ -294,7 +294,7 @@ def told_noise(batch: int, size: int, words: int) -> Step:
     return training_step(loss, model.parameters(), **FUSED)
 
 
-def told_pieces(batch: int, *, width: int = 1024, layers: int = 4) -> Step:
+def told_pieces(batch: int, *, width: int = 1024, layers: int = 3) -> Step:
     """DiT by hand; AdamW's update is compiled, as is what follows the weights slowly."""
     model = Told(width, 16, layers, 32).cuda()
     slow = [weight.detach().clone() for weight in model.parameters()]
@@ -344,7 +344,7 @@ GEMMA = sizes_of(1152, 6912, 4, 4, 1, 262_144) | {"head_dim": 256, "sliding_wind
 GEMMA |= {"layer_types": ["sliding_attention"] * 3 + ["full_attention"]}
 MISTRAL = sizes_of(4096, 14_336, 2, 32, 8, 32_000) | {"sliding_window": 1024}
 MIXTRAL = sizes_of(1024, 3584, 3, 16, 4, 32_000) | {"output_router_logits": True}
-PHI = sizes_of(2048, 8192, 3, 32, 32, 51_200)
+PHI = sizes_of(2048, 8192, 2, 32, 32, 51_200)
 FLAN = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_heads": 12, "num_layers": 3}
 FLAN |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 DEBERTA = {"hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072}
@@ -363,7 +363,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "flan_t5": lambda: t5(FLAN, 96, 512, 128, bf16=True, **FUSED),
     "small_t5": lambda: small_t5(44, 768, 192, 3),
     "bart": lambda: bart(96, 512, 256, 2),
-    "phi_dynamic": lambda: language("Phi", PHI, 16, 1024, compiled={"dynamic": True}, **FUSED),
+    "phi_dynamic": lambda: language("Phi", PHI, 20, 1024, compiled={"dynamic": True}, **FUSED),
     "hidden_words": lambda: hidden_words(320, 128, 4),
     "distilbert_fp16": lambda: kinds_of_texts("DistilBert", 320, 256, 4, **SCALED),
     "electra_in_graphs": lambda: kinds_of_texts(
@@ -385,8 +385,8 @@ STEPS: dict[str, Callable[[], Step]] = {
     "mobile": lambda: mobile(768, 224),
     "mixed_convnext": lambda: mixed_convnext(320),
     "segments": lambda: segments(48, 320),
-    "told_noise": lambda: told_noise(208, 32, 77),
-    "told_pieces": lambda: told_pieces(256),
+    "told_noise": lambda: told_noise(320, 32, 77),
+    "told_pieces": lambda: told_pieces(320),
     "tiny_whisper": lambda: tiny_whisper(96, 128, 3),
 }
 
