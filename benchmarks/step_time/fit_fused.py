@@ -5,7 +5,8 @@
 It writes their rates into the table of rates, and prints what simulate/fused/costs.py should say
 of operations. Errors are told of functions that were left out, a quarter at a time. Kernels that
 add to numbers of other blocks are left to atomics.jsonl. Several kernels that are one are left out,
-because the grid of these is not recorded.
+because the grid of these is not recorded. Those of fused_unseen.jsonl.gz, of the set
+`compiled_seventh`, are not fitted: their errors are told too.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def launch_of(name: str, given: list[Any], config: dict[str, int], source: str) 
     return Launch(Kernel(source, name, names), values, elements, grid, config["num_warps"])
 
 
-def recorded() -> list[Recorded]:
+def recorded(name_of_file: str) -> list[Recorded]:
     found = []
-    with gzip.open(RECORDED / "fused_kernels.jsonl.gz", "rt") as file:
+    with gzip.open(RECORDED / name_of_file, "rt") as file:
         for function, name, given, config, seconds, source in map(json.loads, file):
             if "atomic_add" in source or name.startswith(SEVERAL):
                 continue
@@ -75,9 +76,9 @@ def recorded() -> list[Recorded]:
 class Model:
     """Everything in logarithms: costs of operations, then the others."""
 
-    def __init__(self, kernels: list[Recorded]) -> None:
+    def __init__(self, kernels: list[Recorded], operations: list[str] | None = None) -> None:
         samples = [kernel.sample for kernel in kernels]
-        self.operations = sorted({kind for s in samples for kind in s.operations})
+        self.operations = operations or sorted({kind for s in samples for kind in s.operations})
         self.names = [*self.operations, *START]
         kinds = self.operations
         self._counts = np.array([[s.operations.get(kind, 0) for kind in kinds] for s in samples])
@@ -134,7 +135,7 @@ def tell(what: str, predicted: np.ndarray, seconds: np.ndarray) -> None:
 
 
 def main() -> None:
-    kernels = recorded()
+    kernels = recorded("fused_kernels.jsonl.gz")
     model = Model(kernels)
     everything = np.ones(len(kernels), bool)
     functions = sorted({kernel.function for kernel in kernels})
@@ -145,6 +146,8 @@ def main() -> None:
     x = model.fitted(everything)
     tell("fitted", model.predicted(x), model.seconds)
     tell("left out", left_out, model.seconds)
+    unseen = Model(recorded("fused_unseen.jsonl.gz"), model.operations)
+    tell("of steps that nothing was made from", unseen.predicted(x), unseen.seconds)
     known = {name: float(f"{v:.3g}") for name, v in zip(model.names, np.exp(x), strict=True)}
     print("for costs.py:", known)
     path = HERE.parents[1] / "src/vramcast/forecast/timing/tables" / TABLE

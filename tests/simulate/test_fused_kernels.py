@@ -102,6 +102,13 @@ def test_each_element_is_read_once_written_once_and_computed() -> None:
     assert found.rounds == found.reductions == 0
 
 
+def test_places_in_tensors_of_more_than_two_thousand_million_numbers_are_told_too() -> None:
+    tensors = [(ELEMENTS, 4), (64, 4), (ELEMENTS, 4)]
+    source = POINTWISE.replace("tl.program_id(0)", "tl.program_id(0).to(tl.int64)")
+    found = sample(source, tensors, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
+    assert found == pointwise()
+
+
 def test_threads_ask_for_four_neighbours_at_once_unless_a_mask_or_a_row_is_odd() -> None:
     even, odd = pointwise(), pointwise(ELEMENTS + 1)
     assert even.loads == pytest.approx(2 * ELEMENTS / 4)

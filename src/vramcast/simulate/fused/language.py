@@ -46,6 +46,13 @@ REDUCTIONS |= {"max": np.max, "min": np.min, "argmax": np.argmax, "argmin": np.a
 WITH_INDEX = ("max_with_index", "min_with_index")
 
 
+class Whole(int):
+    """A number that all threads of a block have."""
+
+    def to(self, *_: Any) -> "Whole":
+        return self
+
+
 class Language:
     """`tl`, `libdevice`, `tl_math` and `triton_helpers` in one."""
 
@@ -86,8 +93,8 @@ class Language:
 
     # Blocks, ranges, tensors of numbers
 
-    def program_id(self, axis: int) -> int:
-        return self._block[axis]
+    def program_id(self, axis: int) -> Whole:
+        return Whole(self._block[axis])
 
     def num_programs(self, axis: int) -> int:
         return self._given.grid[axis]
@@ -105,7 +112,7 @@ class Language:
         for turn in range(taken):
             self.notes.share = before * number / taken
             with self.notes.round():
-                yield first + step * (turn * number // taken)
+                yield Whole(first + step * (turn * number // taken))
         self.notes.share = before
 
     static_range = range
