@@ -122,19 +122,20 @@ Kernels that torch.compile writes went by their tensors' bytes and slow function
 all, until 2026-11-19: reductions of the third and fourth compiled set came out at -15 and -26 %,
 persistent ones at -22 and -56 %. Now a few of their blocks run on the host
 (src/vramcast/simulate/fused): what they move, ask the cache for, compute and wait for.
-`fused_kernels` has 8,083 that are fitted, of them 2,034 of families/fused.py. Of functions and steps
-that were left out, a quarter at a time, kernels over 20 microseconds are off by 8.4 % in the median,
-all by 14.2 % by time. These were 8.9 and 17.8 % before four things were told: what a kernel computes
-twice of the same counts once, as compilers do (16.4 % by time); memory is read 64 bytes at a time
-(14.8); what blocks that run at once, or rounds that follow each other, read of far places is shared
-(14.3); and whole numbers cost otherwise than others. Of the 15 steps of the set `compiled_seventh`
-that were profiled (`fused_unseen`), from which nothing was made, those over 20 microseconds are off
-by 8.7 % in the median, all by 19.6 % by time. A part of this is not so in a simulation, which knows
-the places that are gathered in `deberta` (1.9 ms, 5.6 told without them and 2.0 with them). Without
-a GPU that configuration is taken which the rates call fastest. Still off: gradients of layer norms behind
-dropout with several rows at a time (`distilbert_fp16`, 1.7 ms, 0.4 told), a loss with the squares of
-its normalizers (`sizes_of_scores`, 2.7 ms, 3.8 told), gradients of pools (`resnet50_last`, 1.9 ms,
-0.9), and masks that depend on the place along an axis (`states_by_doubling`).
+`fused_kernels` has 8,083 that are fitted, of them 2,034 of families/fused.py. Of functions and
+steps that were left out, a quarter at a time, kernels over 20 microseconds are off by 8.4 % in the
+median, all by 14.2 % by time. These were 8.9 and 17.8 % before four things were told: what a
+kernel computes twice of the same counts once, as compilers do (16.4 % by time); memory is read 64
+bytes at a time (14.8); what blocks that run at once, or rounds that follow each other, read of far
+places is shared (14.3); and whole numbers cost otherwise than others. Of the 15 steps of the set
+`compiled_seventh` that were profiled (`fused_unseen`), from which nothing was made, those over 20
+microseconds are off by 8.7 % in the median, all by 19.6 % by time. A part of this is not so in a
+simulation, which knows the places that are gathered in `deberta` (1.9 ms, 5.6 told without them
+and 2.0 with them). Without a GPU that configuration is taken which the rates call fastest. Still
+off: gradients of layer norms behind dropout with several rows at a time (`distilbert_fp16`, 1.7
+ms, 0.4 told), a loss with the squares of its normalizers (`sizes_of_scores`, 2.7 ms, 3.8 told),
+gradients of pools (`resnet50_last`, 1.9 ms, 0.9), and masks that depend on the place along an axis
+(`states_by_doubling`).
 
 Additions of which it is known that many go to one place wait for each other
 (src/vramcast/simulate/fused/crowds.py): of gradients of a T5's distances 21.5 and 1.17 ms are told
