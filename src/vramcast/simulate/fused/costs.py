@@ -22,6 +22,7 @@ from vramcast.simulate.fused.values import (
     Notes,
     Numbers,
     Tensor,
+    distinct,
 )
 from vramcast.simulate.fused.windows import bytes_of_reads, distinct_bytes
 
@@ -144,11 +145,11 @@ def _of_access(access: Access, elements: Mapping[str, int]) -> list[tuple[str, f
     size = elements[names[axis]] if len(names) == places.ndim else 1
     width = _width(places, size, WIDEST_BYTES // access.tensor.item_bytes)
     if access.way == LOADED:
-        lines = np.unique(access.sectors // SECTORS_OF_LINE).size
+        lines = distinct(access.sectors // SECTORS_OF_LINE).size
         return [("loads", number / width), ("asked", lines * SECTORS_OF_LINE * SECTOR_BYTES)]
     warps = np.arange(places.size).reshape(places.shape) // (WARP * width)
     written = (warps << 40) + places * access.tensor.item_bytes // SECTOR_BYTES
-    by_warps = np.unique(written[is_asked]).size * SECTOR_BYTES
+    by_warps = distinct(written[is_asked]).size * SECTOR_BYTES
     return [("part_written", by_warps - number * access.tensor.item_bytes)]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.fused.launch import Launch, axis_of
-from vramcast.simulate.fused.values import LOADED, SECTOR_BYTES, Access, Tensor
+from vramcast.simulate.fused.values import LOADED, SECTOR_BYTES, Access, Tensor, distinct
 
 SECTORS_READ = 2  # from memory at a time
 # Elements of blocks that run at once, and of these with several rounds.
@@ -40,7 +40,7 @@ def distinct_bytes(accesses: Sequence[Access]) -> float:
     parts = [access.sectors for access in accesses]
     share = sum(p.size * access.share for p, access in zip(parts, accesses, strict=True))
     sectors, together = np.concatenate(parts), SECTORS_READ if accesses[0].way == LOADED else 1
-    moved = np.unique(sectors // together).size * together * SECTOR_BYTES
+    moved = distinct(sectors // together).size * together * SECTOR_BYTES
     return share / max(1, sectors.size) * moved
 
 
