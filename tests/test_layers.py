@@ -80,7 +80,7 @@ MOST_LINES = 400
 # step asks from evaluations, to read launch lines of DeepSpeed, to run blocks of fused kernels, to
 # choose the tiles of products, and to compute the whole numbers that fused kernels write.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 164_400
+MOST_WORDS = 166_000
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 
