@@ -32,29 +32,27 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 def tables_of(arguments: Sequence[Any], told: Sequence[Any]) -> dict[int, Numbers]:
     """The contents of tensors, where they are known, by number."""
-    found = {}
+    found = dict[int, Numbers]()
     for tensor, as_told in zip(arguments, told, strict=False):
         if may_be_known(tensor) and tensor.numel() <= MOST_ELEMENTS and is_dense(tensor):
             values = known(tensor)
             if values is not None:
                 wide = values.double() if values.is_floating_point() else values
-                found[as_told.number] = wide.as_strided((wide.numel(),), (1,)).numpy()
+                table = wide.as_strided((wide.numel(),), (1,)).numpy()
+                if table.size > np.size(found.get(as_told.number, ())):  # of several views of it
+                    found[as_told.number] = table
     return found
 
 
 def written_by(launch: Launch) -> dict[Tensor, Numbers]:
     """The contents of tensors that are sure after the kernel, which runs as a single block."""
     first = [0] * len(launch.grid)
-    try:
-        is_sure = bool(launch.run(first).sure)
-    except Exception:  # whatever a kernel has that is not stood in for
-        return {}
-    if not is_sure or math.prod(launch.elements.values()) > MOST_ELEMENTS:
+    if not launch.run(first).sure or math.prod(launch.elements.values()) > MOST_ELEMENTS:
         return {}
     sides = {name: launch.elements.get(axis_of(name), side) for name, side in launch.given.items()}
-    whole = launch._replace(given=sides)
+    notes = launch._replace(given=sides).run(first)
     sure = defaultdict[Tensor, list[Written]](list)
-    for each in whole.run(first).sure:
+    for each in [] if notes.is_shortened else notes.sure:
         sure[each.access.tensor].append(each)
     found = {tensor: _contents(tensor, parts) for tensor, parts in sure.items()}
     return {tensor: numbers for tensor, numbers in found.items() if numbers is not None}

@@ -18,9 +18,10 @@ FULL = 8  # additions to a place: fewer may be chance
 def crowd_of(launch: Launch, gpu: Gpu) -> float:
     """The share of the fullest place, of the additions of blocks that run at once. 0 where no place
     is full, or where nothing is known of the places."""
-    first = launch.run([0] * len(launch.grid))
-    if not launch.tables or not (by_block := _places(first).size):
+    if not launch.tables:
         return 0.0
+    first = launch.run([0] * len(launch.grid))
+    by_block = max(1, _places(first).size)
     number = math.prod(launch.grid)
     span = min(number, gpu.num_multiprocessors * resident_of(first, launch.num_warps))
     num_run = min(max(FEWEST_BLOCKS, math.ceil(ADDITIONS / by_block)), MOST_BLOCKS)

@@ -109,6 +109,7 @@ class Language:
         taken, before = min(number, MOST_ROUNDS), self.notes.share
         self.notes.rounds += number
         self.notes.loops += 1
+        self.notes.is_shortened |= taken < number
         for turn in range(taken):
             self.notes.share = before * number / taken
             with self.notes.round():

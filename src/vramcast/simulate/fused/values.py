@@ -90,6 +90,7 @@ class Notes:
         self.rounds = 0  # of its loops
         self.share = 1.0
         self.loops = 0
+        self.is_shortened = False  # of some loop only a part was gone through
         self._done: list[Done] = []
         self._found: dict[Any, tuple[Any, Any]] = {}
 

@@ -1,6 +1,6 @@
 """The work of a kernel that torch.compile has written, with the arguments of a launch."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -61,7 +61,7 @@ class FusedKernel:
         found = self._written.get(key)
         if found is None or (found and tables):
             launch = self._launch(self._autotuner.configs[0], told, tables)
-            found = self._written[key] = written_by(launch)
+            found = self._written[key] = _or({}, lambda: written_by(launch))
         return found
 
     def _fastest(
@@ -70,25 +70,27 @@ class FusedKernel:
         """Inductor takes the fastest of its configurations. Along a single axis all are alike."""
         num_axes = sum(name.endswith(LENGTH) for name in self._kernel.names[: len(told)])
         configs = self._autotuner.configs[: None if num_axes > 1 else 1]
-        launches = [self._launch(config, told, tables) for config in configs]
-        works = list[Work]()
-        for place, (config, launch) in enumerate(zip(configs, launches, strict=True)):
-            try:
-                _, grid = self._autotuner._interpret_args_grid(arguments, config)
-                launches[place] = launch._replace(grid=grid)
-                cost = sample_of(launches[place], self._gpu).cost(self._gpu)
-            except Exception:  # whatever a kernel has that is not stood in for
-                cost = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
-            works.append(self._work_of(cost, launch))
+        launches = [
+            self._launch(config, told, tables)._replace(grid=self._grid(arguments, config))
+            for config in configs
+        ]
+        works = [self._work_of(launch) for launch in launches]
         best = works.index(min(works, key=self._seconds)) if len(works) > 1 else 0
         return self._with_crowd(works[best], launches[best])
+
+    def _grid(self, arguments: tuple[Any, ...], config: Any) -> Any:
+        """Empty where it cannot be told."""
+        return _or((), lambda: self._autotuner._interpret_args_grid(arguments, config)[1])
 
     def _seconds(self, work: Work) -> float:
         number, operations, num_bytes, sizes = work
         done = OperatorWork(FUSED, number, operations, num_bytes, tuple(sizes), FORWARD, PLAIN)
         return kernel_time(done, self._gpu, shipped()).seconds
 
-    def _work_of(self, cost: Cost, launch: Launch) -> Work:
+    def _work_of(self, launch: Launch) -> Work:
+        default = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
+        costs = lambda: sample_of(launch, self._gpu).cost(self._gpu)  # noqa: E731
+        cost = _or(default, costs) if launch.grid else default
         sizes = [cost.num_blocks, 0, round(1e9 * cost.waiting_seconds), round(cost.asked_bytes)]
         added = [launch.given[name].elements for name in self._kernel.added if name in launch.given]
         if cost.num_additions and added:
@@ -101,7 +103,7 @@ class FusedKernel:
         _, num_additions, places, rows = sizes
         if not num_additions:
             return work
-        crowd = round(CROWD_PARTS * crowd_of(launch, self._gpu))
+        crowd = round(CROWD_PARTS * _or(0.0, lambda: crowd_of(launch, self._gpu)))
         return number, operations, num_bytes, FOUR(crowd, num_additions, places, rows)
 
     def _launch(self, config: Any, told: tuple[Any, ...], tables: Mapping[int, Numbers]) -> Launch:
@@ -115,6 +117,14 @@ class FusedKernel:
         given |= config.kwargs
         changed = self._changed
         return Launch(self._kernel, given, elements, ONE, config.num_warps, changed, tables)
+
+
+def _or(default: Any, found: Callable[[], Any]) -> Any:
+    """The default where a kernel has something that is not stood in for."""
+    try:
+        return found()
+    except Exception:
+        return default
 
 
 def _told(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
