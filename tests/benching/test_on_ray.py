@@ -133,6 +133,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_no_trial_is_lost_with_a_worker_a_node_or_the_driver(
     cluster_of_two: Cluster, make_trial: MakeTrial, models: Path, data: Path, tmp_path: Path
 ) -> None:

@@ -185,6 +185,7 @@ def build():
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("warm_simulations")
 def test_what_was_timed_is_timed_again_with_a_filled_cache(tmp_path: Path) -> None:
     pytest.importorskip("triton")
