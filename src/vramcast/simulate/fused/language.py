@@ -1,7 +1,7 @@
 """Stands in for Triton's language: a block of a kernel that Inductor wrote runs on the host.
 
-Addresses and masks are computed as on a GPU. Numbers that the kernel would read are made up, but
-for tables of whole numbers that are known.
+Addresses and masks are computed as on a GPU. Numbers that the kernel would read are made up where
+its tensors' contents are not known.
 """
 
 import builtins
@@ -269,7 +269,7 @@ class Given(NamedTuple):
 
     grid: Sequence[int]
     rows: int  # of the largest table
-    tables: Mapping[int, Numbers] = {}  # of whole numbers that are known, by number of the tensor
+    tables: Mapping[int, Numbers]  # contents that are known, by the tensor's number
 
 
 class Kernel:

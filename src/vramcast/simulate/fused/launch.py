@@ -16,7 +16,8 @@ def axis_of(name: str) -> str:
 
 class Launch(NamedTuple):
     """A kernel with what it is given: its arguments by name, its axes' elements, and how many
-    blocks each axis has. It changes some tensors; of some the contents are known."""
+    blocks each axis has. It reads and writes some tensors, those in `changed`. Of some the contents
+    are known: `tables`, by the tensor's number."""
 
     kernel: Kernel
     given: Mapping[str, Any]

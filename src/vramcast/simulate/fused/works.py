@@ -32,6 +32,7 @@ class FusedKernel:
         self._kernel = Kernel(
             autotuner.fn.src, autotuner.fn.__name__, tuple(autotuner.fn.arg_names)
         )
+        # read and written; Kernel.changed has also those that are only written
         self._changed = frozenset(autotuner.mutated_arg_names)
         self._known: dict[tuple[Any, ...], Work] = {}
         self._written: dict[tuple[Any, ...], dict[Tensor, Numbers]] = {}
