@@ -78,9 +78,10 @@ MOST_LINES = 400
 # where a program first used the GPU when it is run a second time, to time many thin products, norms
 # of weights and of groups, and rows that compiled kernels gather, to tell frozen networks that a
 # step asks from evaluations, to read launch lines of DeepSpeed, to run blocks of fused kernels, to
-# choose the tiles of products, and to compute the whole numbers that fused kernels write.
+# choose the tiles of products, to compute the whole numbers that fused kernels write, and to keep
+# what running their blocks has told.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 166_000
+MOST_WORDS = 166_200
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

@@ -25,9 +25,9 @@ from vramcast.forecast.timing.fused import ENOUGH
 from vramcast.forecast.timing.kernels import CACHED, IN_CACHE, OF_MEMORY
 from vramcast.forecast.timing.rates import TABLE, peak_flops
 from vramcast.simulate.fused.costs import OPERATION_COSTS, Sample, sample_of
-from vramcast.simulate.fused.language import Kernel
-from vramcast.simulate.fused.launch import Launch
+from vramcast.simulate.fused.launch import Kernel, Launch
 from vramcast.simulate.fused.values import Tensor
+from vramcast.simulate.fused.works import ONE
 from vramcast.tracing.work import GENERATED
 
 LONG, PARTS = 2e-5, 4
@@ -50,12 +50,10 @@ def launch_of(name: str, given: list[Any], config: dict[str, int], source: str) 
     names = [each.split(":")[0].strip() for each in inside.split(",")]
     told = iter(Tensor(*each) if isinstance(each, list) else each for each in given)
     values = {n: config[n] if n in config else next(told, None) for n in names}
-    elements = {
-        n.removesuffix("numel").rstrip("_"): v for n, v in values.items() if n.endswith("numel")
-    }
+    launch = Launch(Kernel(source, name, names), values, ONE, config["num_warps"])
     sides = [config.get("RSPLIT_SIZE", config.get(block, 1)) for block in BLOCKS.values()]
-    grid = [math.ceil(elements.get(axis, 1) / side) for axis, side in zip(BLOCKS, sides)]
-    return Launch(Kernel(source, name, names), values, elements, grid, config["num_warps"])
+    grid = [math.ceil(launch.elements.get(axis, 1) / side) for axis, side in zip(BLOCKS, sides)]
+    return launch._replace(grid=grid)
 
 
 def recorded(name_of_file: str) -> list[Recorded]:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from vramcast.allocator.addresses import Starts
 from vramcast.allocator.replay import NEVER, replay
+from vramcast.records.answers import keep_all
 from vramcast.records.prediction import PhaseName
 from vramcast.simulate import repeating
-from vramcast.simulate.cudnn import kept
 from vramcast.simulate.device import STEP, Allocation, Device
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.locations import Locations
@@ -158,7 +158,7 @@ class Recording:
     def describe(self) -> trace.SimulatedRun:
         """Describes the recording, with the last step repeated until memory no longer grows."""
         self.python_calls.stop()
-        kept.keep()
+        keep_all()
         found = self._recorded()
         if not (more := self._num_until_steady(found)):
             return found

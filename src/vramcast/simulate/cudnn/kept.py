@@ -4,37 +4,21 @@ A file has those of one library, one GPU and one version of the rules in this fo
 """
 
 import functools
-import hashlib
-import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
-from vramcast.errors import VramcastError
 from vramcast.hardware.gpus import Gpu
-from vramcast.records.store import cache_folder, check_trusted, read_text, write_atomically
+from vramcast.records.answers import Answers, path_of_answers
 from vramcast.simulate.cudnn.convolution import Convolution
 from vramcast.simulate.cudnn.files import Installed, installed
 from vramcast.simulate.cudnn.library import SWITCH, version
 
 FOLDER = "cudnn"
-MOST_ANSWERS = 20_000
 Answer = list[int] | None
-Answers = dict[str, Answer]
 Ask = Callable[[int, Convolution, Gpu, bool], Answer]
-
-
-@dataclass
-class _File:
-    path: Path
-    known: Answers
-    fresh: Answers = field(default_factory=dict)
-
-
-_files: dict[Gpu, _File] = {}
 
 
 def kept(ask: Ask) -> Any:
@@ -45,52 +29,22 @@ def kept(ask: Ask) -> Any:
         library = installed()
         if library is None or os.environ.get(SWITCH) == "off":
             return None
-        if gpu not in _files:
-            path = _path(library, gpu)
-            _files[gpu] = _File(path, _read(path))
-        file = _files[gpu]
+        answers = answers_of(library, gpu)
         question = repr((ask.__name__, which, deterministic, astuple(convolution)))
-        if question not in file.known and version() is not None:
-            found = ask(which, convolution, gpu, deterministic)
-            file.known[question] = file.fresh[question] = found
-        return file.known.get(question)
+        if question not in answers and version() is None:
+            return None
+        found = answers.find(question, lambda: ask(which, convolution, gpu, deterministic))
+        return found  # type: ignore[no-any-return]
 
     return functools.update_wrapper(functools.cache(answer), ask)
 
 
-def keep() -> None:
-    """Writes the new answers to disk. If that fails, cuDNN will be asked again next time."""
-    for file in _files.values():
-        fresh, file.fresh = file.fresh, {}
-        if not fresh:
-            continue
-        answers = _read(file.path) | fresh  # other processes write too
-        with suppress(VramcastError):
-            content = json.dumps(answers if len(answers) <= MOST_ANSWERS else fresh)
-            write_atomically(file.path, content)
-
-
-def _path(library: Installed, gpu: Gpu) -> Path:
+@functools.cache
+def answers_of(library: Installed, gpu: Gpu) -> Answers:
     parts = sorted(library.library.parent.iterdir())
     files = [*parts, library.cublas] if library.cublas else parts
     about = [(str(file), (told := file.stat()).st_size, told.st_mtime_ns) for file in files]
-    digest = hashlib.sha256(repr((about, gpu)).encode())
-    for rules in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(rules.read_bytes())
-    return cache_folder() / FOLDER / f"{digest.hexdigest()[:16]}.json"
-
-
-def _read(path: Path) -> Answers:
-    """The answers in this file. Empty if another user could have written it, or if it has no such
-    content."""
-    try:
-        check_trusted(path)
-        found = json.loads(read_text(path))
-    except (VramcastError, OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(found, dict):
-        return {}
-    return {question: answer for question, answer in found.items() if _is_answer(answer)}
+    return Answers(path_of_answers(FOLDER, (about, gpu), Path(__file__).parent), _is_answer)
 
 
 def _is_answer(found: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from vramcast.simulate.fused.launch import Launch, axis_of
+from vramcast.simulate.fused.launch import Launch, Tables, axis_of
 from vramcast.simulate.fused.values import Numbers, Tensor, Written
 from vramcast.simulate.kernels.registry import known, set_known
 
@@ -30,9 +30,8 @@ def is_dense(tensor: torch.Tensor) -> bool:
     return 1 + sum((size - 1) * step for size, step in steps) == tensor.numel()
 
 
-def tables_of(arguments: Sequence[Any], told: Sequence[Any]) -> dict[int, Numbers]:
-    """The contents of tensors, where they are known, by number."""
-    found = dict[int, Numbers]()
+def tables_of(arguments: Sequence[Any], told: Sequence[Any]) -> Tables:
+    found = Tables()
     for tensor, as_told in zip(arguments, told, strict=False):
         if may_be_known(tensor) and tensor.numel() <= MOST_ELEMENTS and is_dense(tensor):
             values = known(tensor)
@@ -44,13 +43,16 @@ def tables_of(arguments: Sequence[Any], told: Sequence[Any]) -> dict[int, Number
     return found
 
 
+def may_be_sure(launch: Launch) -> bool:
+    """Whether the first block writes something that follows from what is known."""
+    is_small = math.prod(launch.elements.values()) <= MOST_ELEMENTS
+    return is_small and bool(launch.run([0] * len(launch.grid)).sure)
+
+
 def written_by(launch: Launch) -> dict[Tensor, Numbers]:
     """The contents of tensors that are sure after the kernel, which runs as a single block."""
-    first = [0] * len(launch.grid)
-    if not launch.run(first).sure or math.prod(launch.elements.values()) > MOST_ELEMENTS:
-        return {}
     sides = {name: launch.elements.get(axis_of(name), side) for name, side in launch.given.items()}
-    notes = launch._replace(given=sides).run(first)
+    notes = launch._replace(given=sides).run([0] * len(launch.grid))
     sure = defaultdict[Tensor, list[Written]](list)
     for each in [] if notes.is_shortened else notes.sure:
         sure[each.access.tensor].append(each)

@@ -107,7 +107,7 @@ class Sample(NamedTuple):
 
 
 def sample_of(launch: Launch, gpu: Gpu) -> Sample:
-    grid = launch.grid
+    grid, elements = launch.grid, launch.elements
     places = [_blocks_at(share, grid) for share in PLACES]
     runs = [[launch.run(block) for block in run] for run in places]
     notes = [note for run in runs for note in run]
@@ -117,7 +117,7 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         for kind, number in note.operations.items():
             operations[kind] += more * number
         for access in note.accesses:
-            for name, number in _of_access(access, launch.elements):
+            for name, number in _of_access(access, elements):
                 sums[name] += more * access.share * number
     resident = resident_of(notes[0], launch.num_warps)
     return Sample(

@@ -4,11 +4,9 @@ Addresses and masks are computed as on a GPU. Numbers that the kernel would read
 its tensors' contents are not known.
 """
 
-import builtins
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,12 +22,14 @@ from vramcast.simulate.fused.values import (
     Name,
     Notes,
     Numbers,
-    Tensor,
     Values,
     Written,
     is_known,
     numbers_of,
 )
+
+if TYPE_CHECKING:  # a launch has this language
+    from vramcast.simulate.fused.launch import Launch
 
 MOST_ROUNDS = 2  # of a loop
 ORDERED = 8192  # a table of at most so many whole numbers is taken to count up
@@ -58,8 +58,8 @@ class Language:
 
     constexpr = object
 
-    def __init__(self, notes: Notes, block: Sequence[int], given: "Given") -> None:
-        self.notes, self._block, self._given = notes, block, given
+    def __init__(self, notes: Notes, block: Sequence[int], launch: "Launch") -> None:
+        self.notes, self._block, self._launch = notes, block, launch
         self._random = np.random.default_rng(0)
 
     def __getattr__(self, name: str) -> Any:
@@ -97,7 +97,7 @@ class Language:
         return Whole(self._block[axis])
 
     def num_programs(self, axis: int) -> int:
-        return self._given.grid[axis]
+        return self._launch.grid[axis]
 
     def arange(self, first: int, end: int) -> Values:
         return self._made(("arange", first, end), lambda: np.arange(first, end))
@@ -218,7 +218,7 @@ class Language:
         self, address: Address, mask: Any = None, other: Any = 0, *_: Any, **__: Any
     ) -> Values:
         access, done = self._accessed(address, mask, LOADED)
-        table = self._given.tables.get(address.tensor.number)
+        table = self._launch.tables.get(address.tensor.number)
         if table is None:
             found = self._made_up(access)
         else:
@@ -257,61 +257,4 @@ class Language:
             return self._random.uniform(-1, 1, places.shape)
         if tensor.elements <= ORDERED:
             return places
-        return places * SPREADING % self._given.rows
-
-
-ADDED_TO = re.compile(r"tl\.atomic_add\((\w+) ")
-STORED_TO = re.compile(r"tl\.store\((\w+) ")
-
-
-class Given(NamedTuple):
-    """What all blocks of a launch have."""
-
-    grid: Sequence[int]
-    rows: int  # of the largest table
-    tables: Mapping[int, Numbers]  # contents that are known, by the tensor's number
-
-
-class Kernel:
-    """The text of a kernel that Inductor wrote."""
-
-    def __init__(self, source: str, name: str, names: Sequence[str]) -> None:
-        self._code = compile(source, name, "exec")
-        self._name, self.names = name, names
-        self.added = ADDED_TO.findall(source)  # tensors that other blocks add to as well
-        self.changed = frozenset(STORED_TO.findall(source)) | frozenset(self.added)
-
-    def run(
-        self,
-        given: Mapping[str, Any],
-        block: Sequence[int],
-        grid: Sequence[int],
-        tables: Mapping[int, Numbers],
-    ) -> Notes:
-        """Of one block."""
-        notes = Notes()
-        rows = max((t.elements for t in given.values() if isinstance(t, Tensor)), default=1)
-        language = Language(notes, block, Given(grid, rows, tables))
-        scope = _Scope(language)
-        exec(self._code, scope)
-        arguments = [self._argument(name, given[name], notes) for name in self.names]
-        with np.errstate(all="ignore"):  # of numbers that were made up
-            scope[self._name](*arguments)
-        notes.count()
-        return notes
-
-    def _argument(self, name: str, value: Any, notes: Notes) -> Any:
-        if isinstance(value, Tensor):
-            return Address(value)
-        # sizes of blocks are Python's numbers
-        return value if name.isupper() else Values(value, notes, is_known=True)
-
-
-class _Scope(dict[str, Any]):
-    """Helpers that a kernel combines numbers with are not called, so that any name will do."""
-
-    def __init__(self, language: Language) -> None:
-        super().__init__(tl=language, libdevice=language, tl_math=language, triton_helpers=language)
-
-    def __missing__(self, name: str) -> Any:
-        return getattr(builtins, name, None)
+        return places * SPREADING % self._launch.most_elements

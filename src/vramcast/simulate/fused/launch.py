@@ -1,12 +1,22 @@
-"""A launch of a fused kernel."""
+"""A launch of a kernel that Inductor wrote."""
 
+import builtins
+import hashlib
+import re
 from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from vramcast.simulate.fused.language import Kernel
-from vramcast.simulate.fused.values import Notes, Numbers, Tensor
+import numpy as np
 
-BLOCK = "BLOCK"  # names of a block's sides end with it
+from vramcast.simulate.fused.language import Language
+from vramcast.simulate.fused.values import Address, Notes, Numbers, Tensor, Values
+
+# Names of a block's sides end with the first, of arguments that say how long an axis is with the
+# other.
+BLOCK, LENGTH = "BLOCK", "numel"
+ADDED_TO = re.compile(r"tl\.atomic_add\((\w+) ")
+STORED_TO = re.compile(r"tl\.store\((\w+) ")
 
 
 def axis_of(name: str) -> str:
@@ -14,21 +24,67 @@ def axis_of(name: str) -> str:
     return name.removesuffix(BLOCK).rstrip("_").lower() if name.endswith(BLOCK) else ""
 
 
+class Kernel:
+    def __init__(self, source: str, name: str, names: Sequence[str]) -> None:
+        self._source, self.name, self.names = source, name, names
+        self.added = ADDED_TO.findall(source)  # tensors that other blocks add to as well
+        self.changed = frozenset(STORED_TO.findall(source)) | frozenset(self.added)
+
+    @cached_property
+    def digest(self) -> str:
+        text = repr((self._source, self.name, tuple(self.names)))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def code(self) -> Any:
+        return compile(self._source, self.name, "exec")
+
+
+class Tables(dict[int, Numbers]):
+    """Contents of tensors that are known, by the tensor's number."""
+
+    @cached_property
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        for number, table in sorted(self.items()):
+            digest.update(repr((number, table.dtype, table.size)).encode())
+            digest.update(table.tobytes())
+        return digest.hexdigest()
+
+
 class Launch(NamedTuple):
-    """A kernel with what it is given: its arguments by name, its axes' elements, and how many
-    blocks each axis has. It reads and writes some tensors, those in `changed`. Of some the contents
-    are known: `tables`, by the tensor's number."""
+    """A kernel with what it is given: its arguments by name, and how many blocks each axis has. It
+    reads and writes some tensors, those in `changed`."""
 
     kernel: Kernel
     given: Mapping[str, Any]
-    elements: Mapping[str, int]
     grid: Sequence[int]
     num_warps: int
     changed: Collection[str] = ()
-    tables: Mapping[int, Numbers] = {}
+    tables: Tables = Tables()  # noqa: RUF012
 
     def run(self, block: Sequence[int]) -> Notes:
-        return self.kernel.run(self.given, block, self.grid, self.tables)
+        """Of one block."""
+        notes = Notes()
+        scope = _Scope(Language(notes, block, self))
+        exec(self.kernel.code, scope)
+        arguments = [_argument(name, self.given[name], notes) for name in self.kernel.names]
+        with np.errstate(all="ignore"):  # of numbers that were made up
+            scope[self.kernel.name](*arguments)
+        notes.count()
+        return notes
+
+    @property
+    def elements(self) -> Mapping[str, int]:
+        """By axis."""
+        lengths = {name: number for name, number in self.given.items() if name.endswith(LENGTH)}
+        return {name.removesuffix(LENGTH).rstrip("_"): n for name, n in lengths.items()}
+
+    @property
+    def most_elements(self) -> int:
+        """Of a tensor."""
+        given = self.given.values()
+        return max((each.elements for each in given if isinstance(each, Tensor)), default=1)
 
     @property
     def bytes_of_tensors(self) -> float:
@@ -36,3 +92,20 @@ class Launch(NamedTuple):
         tensors = {name: each for name, each in self.given.items() if isinstance(each, Tensor)}
         changed = {each for name, each in tensors.items() if name in self.changed}
         return float(sum(tensor.num_bytes for tensor in (*{*tensors.values()}, *changed)))
+
+
+def _argument(name: str, value: Any, notes: Notes) -> Any:
+    if isinstance(value, Tensor):
+        return Address(value)
+    # sizes of blocks are Python's numbers
+    return value if name.isupper() else Values(value, notes, is_known=True)
+
+
+class _Scope(dict[str, Any]):
+    """Helpers that a kernel combines numbers with are not called, so that any name will do."""
+
+    def __init__(self, language: Language) -> None:
+        super().__init__(tl=language, libdevice=language, tl_math=language, triton_helpers=language)
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, None)

@@ -1,6 +1,6 @@
 """The work of a kernel that torch.compile has written, with the arguments of a launch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -8,16 +8,21 @@ import torch
 from vramcast.forecast.timing.kernels import kernel_time
 from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware.gpus import Gpu
-from vramcast.simulate.fused.contents import may_be_known, note, tables_of, written_by
+from vramcast.simulate.fused.contents import (
+    may_be_known,
+    may_be_sure,
+    note,
+    tables_of,
+    written_by,
+)
 from vramcast.simulate.fused.costs import Cost, sample_of
 from vramcast.simulate.fused.crowds import crowd_of
-from vramcast.simulate.fused.language import Kernel
-from vramcast.simulate.fused.launch import Launch
+from vramcast.simulate.fused.kept import kept
+from vramcast.simulate.fused.launch import Kernel, Launch, Tables
 from vramcast.simulate.fused.values import Numbers, Tensor
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS, FOUR
 from vramcast.tracing.work import CROWD_PARTS, FORWARD, FUSED, PLAIN, OperatorWork
 
-LENGTH = "numel"  # names of arguments end with it that say how long an axis is
 MANY_BLOCKS = 1 << 20
 ONE = (1, 1, 1)
 
@@ -35,7 +40,7 @@ class FusedKernel:
         # read and written; Kernel.changed has also those that are only written
         self._changed = frozenset(autotuner.mutated_arg_names)
         self._known: dict[tuple[Any, ...], Work] = {}
-        self._written: dict[tuple[Any, ...], dict[Tensor, Numbers]] = {}
+        self._written: dict[tuple[Any, ...], tuple[str, dict[Tensor, Numbers]]] = {}
 
     def work(self, arguments: tuple[Any, ...]) -> Work:
         """Notes what the kernel is sure to write, too."""
@@ -54,27 +59,28 @@ class FusedKernel:
                 note(tensor, written.get(as_told))
         return self._known[told]
 
-    def _written_by(
-        self, told: tuple[Any, ...], tables: Mapping[int, Numbers]
-    ) -> dict[Tensor, Numbers]:
-        """Whether something is sure is the same each time. So is what it is, without tables."""
+    def _written_by(self, told: tuple[Any, ...], tables: Tables) -> dict[Tensor, Numbers]:
+        """Whether something is sure is the same each time. What it is depends on the tables."""
         key = told, frozenset(tables)
-        found = self._written.get(key)
-        if found is None or (found and tables):
+        of, found = self._written.get(key, ("", {}))
+        if not of or (found and of != tables.digest):
             launch = self._launch(self._autotuner.configs[0], told, tables)
-            found = self._written[key] = _or({}, lambda: written_by(launch))
+            found = _or({}, lambda: self._sure_of(launch))
+            self._written[key] = tables.digest, found
         return found
 
-    def _fastest(
-        self, arguments: tuple[Any, ...], told: tuple[Any, ...], tables: Mapping[int, Numbers]
-    ) -> Work:
+    def _sure_of(self, launch: Launch) -> dict[Tensor, Numbers]:
+        (is_any,) = kept("is_any_sure", launch, self._gpu, lambda: [int(may_be_sure(launch))])
+        return written_by(launch) if is_any else {}
+
+    def _fastest(self, arguments: tuple[Any, ...], told: tuple[Any, ...], tables: Tables) -> Work:
         """Inductor takes the fastest of its configurations. Along a single axis all are alike."""
-        num_axes = sum(name.endswith(LENGTH) for name in self._kernel.names[: len(told)])
-        configs = self._autotuner.configs[: None if num_axes > 1 else 1]
         launches = [
             self._launch(config, told, tables)._replace(grid=self._grid(arguments, config))
-            for config in configs
+            for config in self._autotuner.configs
         ]
+        if len(launches[0].elements) < 2:
+            del launches[1:]
         works = [self._work_of(launch) for launch in launches]
         best = works.index(min(works, key=self._seconds)) if len(works) > 1 else 0
         return self._with_crowd(works[best], launches[best])
@@ -90,8 +96,7 @@ class FusedKernel:
 
     def _work_of(self, launch: Launch) -> Work:
         default = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
-        costs = lambda: sample_of(launch, self._gpu).cost(self._gpu)  # noqa: E731
-        cost = _or(default, costs) if launch.grid else default
+        cost = _or(default, lambda: self._cost_of(launch)) if launch.grid else default
         sizes = [cost.num_blocks, 0, round(1e9 * cost.waiting_seconds), round(cost.asked_bytes)]
         added = [launch.given[name].elements for name in self._kernel.added if name in launch.given]
         if cost.num_additions and added:
@@ -99,25 +104,24 @@ class FusedKernel:
         number = DTYPE_NUMBERS[torch.float32]
         return number, cost.operations, cost.num_bytes, FOUR(*sizes)
 
+    def _cost_of(self, launch: Launch) -> Cost:
+        find = lambda: sample_of(launch, self._gpu).cost(self._gpu)  # noqa: E731
+        return Cost(*kept("cost", launch, self._gpu, find))
+
     def _with_crowd(self, work: Work, launch: Launch) -> Work:
         number, operations, num_bytes, sizes = work
         _, num_additions, places, rows = sizes
         if not num_additions:
             return work
-        crowd = round(CROWD_PARTS * _or(0.0, lambda: crowd_of(launch, self._gpu)))
+        find = lambda: [crowd_of(launch, self._gpu)]  # noqa: E731
+        (share,) = _or([0.0], lambda: kept("crowd", launch, self._gpu, find))
+        crowd = round(CROWD_PARTS * share)
         return number, operations, num_bytes, FOUR(crowd, num_additions, places, rows)
 
-    def _launch(self, config: Any, told: tuple[Any, ...], tables: Mapping[int, Numbers]) -> Launch:
+    def _launch(self, config: Any, told: tuple[Any, ...], tables: Tables) -> Launch:
         """As a single block."""
-        given = dict(zip(self._kernel.names, told, strict=False))
-        elements = {
-            name.removesuffix(LENGTH).rstrip("_"): number
-            for name, number in given.items()
-            if name.endswith(LENGTH)
-        }
-        given |= config.kwargs
-        changed = self._changed
-        return Launch(self._kernel, given, elements, ONE, config.num_warps, changed, tables)
+        given = dict(zip(self._kernel.names, told, strict=False)) | config.kwargs
+        return Launch(self._kernel, given, ONE, config.num_warps, self._changed, tables)
 
 
 def _or(default: Any, found: Callable[[], Any]) -> Any:
