@@ -14,6 +14,7 @@ import pytest
 
 from vramcast.hardware.gpus import find_gpu
 from vramcast.simulate.build import build
+from vramcast.records.answers import Answers
 from vramcast.simulate.cudnn import gpu_only, kept, library, plans
 from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
@@ -44,7 +45,8 @@ def substitute(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands for cuBLAS is compiled with the simulated GPU; cuDNN is opened after that. No
     answer is one that was kept."""
     build()
-    monkeypatch.setattr(kept, "_read", lambda _: {})
+    monkeypatch.setattr(Answers, "_read", lambda _: {})
+    kept.answers_of.cache_clear()
 
 
 @pytest.fixture
