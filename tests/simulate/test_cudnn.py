@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from vramcast.hardware.gpus import find_gpu
-from vramcast.simulate.build import build
 from vramcast.records.answers import Answers
+from vramcast.simulate.build import build
 from vramcast.simulate.cudnn import gpu_only, kept, library, plans
 from vramcast.simulate.cudnn.convolution import (
     DATA_GRADIENT,
