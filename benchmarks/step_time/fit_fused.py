@@ -24,7 +24,7 @@ from steps import HERE, RECORDED
 from vramcast.forecast.timing.fused import ENOUGH
 from vramcast.forecast.timing.kernels import CACHED, IN_CACHE, OF_MEMORY
 from vramcast.forecast.timing.rates import TABLE, peak_flops
-from vramcast.simulate.fused.costs import OPERATION_COSTS, Sample, sample_of
+from vramcast.simulate.fused.costs import LANES, OPERATION_COSTS, Sample, sample_of
 from vramcast.simulate.fused.launch import Kernel, Launch
 from vramcast.simulate.fused.values import Tensor
 from vramcast.simulate.fused.works import ONE
@@ -95,10 +95,11 @@ class Model:
         asked = asked / (known["of_asked"] * H200.bandwidth_bytes_per_second)
         turns = np.maximum(1.0, of["num_blocks"] / (units * of["resident"]))
         in_turn = known["round"] * of["rounds"] + known["in_turn"] * of["reductions"]
+        shared = of["shared_cycles"] * LANES / lanes
         memory = self._memory(known["of_bandwidth"]) * np.maximum(1.0, ENOUGH * idle)
         parts = (memory, idle * asked, idle * arithmetic)
         together = sum(part ** known["power"] for part in parts) ** (1 / known["power"])
-        return 1e-6 * (known["fixed"] + turns * in_turn) + together
+        return 1e-6 * (known["fixed"] + turns * in_turn) + shared + together
 
     def _memory(self, of_bandwidth: float) -> np.ndarray:
         """As kernels.memory_seconds has it."""

@@ -71,13 +71,15 @@ STORED = "tl.store(out_ptr0 + (xindex), tmp1, None)"
 ADDED = "tl.atomic_add(out_ptr0 + (x0 + 128*tmp0), tmp1, None, sem='relaxed')"
 
 
-def sample(source: str, tensors: list[tuple[int, int]], grid: int, **others: int) -> Sample:
+def sample(
+    source: str, tensors: list[tuple[int, int]], grid: int, num_warps: int = 4, **others: int
+) -> Sample:
     names = [n.split(":")[0].strip() for n in source.split("(")[1].split(")")[0].split(",")]
     given: dict[str, Any] = {
         name: Tensor(*each, number)
         for number, (name, each) in enumerate(zip(names, tensors, strict=False))
     }
-    launch = Launch(Kernel(source, "kernel", names), given | others, (grid, 1, 1), 4)
+    launch = Launch(Kernel(source, "kernel", names), given | others, (grid, 1, 1), num_warps)
     return sample_of(launch, GPU)
 
 
@@ -252,6 +254,73 @@ def test_numbers_that_blocks_at_once_read_side_by_side_come_from_memory_once() -
     near, far = columns(f"xindex + {1 << 18}*r0_index"), columns(f"xindex*64 + {1 << 18}*r0_index")
     assert near == pytest.approx(4 * ELEMENTS, rel=0.05)
     assert far == pytest.approx(64 * ELEMENTS, rel=0.1)  # each is read with its neighbours
+
+
+SUMMED = """
+def kernel(in_ptr0, in_ptr1, out_ptr0, ws_ptr, xnumel, r0_numel, XBLOCK, RSPLIT_SIZE):
+    xindex = tl.program_id(0) * RSPLIT_SIZE + tl.arange(0, XBLOCK)[:, None]
+    r0_index = tl.arange(0, 512)[None, :]
+    sums = tl.full([512], 0, tl.float32)[None, :]
+    for _ in tl.range(0, RSPLIT_SIZE, XBLOCK):
+        x0 = xindex
+        xindex += XBLOCK
+        tmp0 = tl.load(in_ptr0 + (r0_index + 512*x0), None)
+        tmp1 = tl.load(in_ptr1 + (r0_index + 512*x0), None).to(tl.int1)
+        tl.store(out_ptr0 + (r0_index + 512*x0), tmp0 * tmp1, None)
+        sums = sums + tl.sum(tmp0, 0)
+    tl.store(ws_ptr + tl.program_id(0) * 512 + r0_index, sums, None)
+"""
+
+
+def shared_cycles(mask_bytes: int, rows_at_once: int = 4, num_warps: int = 2) -> float:
+    """Of 64 rows."""
+    rows, split = 1 << 16, 64
+    tensors = [(512 * rows, 4), (512 * rows, mask_bytes), (512 * rows, 4), (512 * rows // split, 4)]
+    sizes = {"xnumel": rows, "r0_numel": 512, "XBLOCK": rows_at_once, "RSPLIT_SIZE": split}
+    found = sample(SUMMED, tensors, rows // split, num_warps=num_warps, **sizes)
+    return found.shared_cycles * split / rows
+
+
+def test_sums_across_rows_of_several_warps_go_through_shared_memory() -> None:
+    """On an H200 each number of a row takes two cycles where a mask of bytes is read: 16 threads
+    wait for each other."""
+    of_columns = 2 * 512 * 64 / 4
+    assert shared_cycles(1) == pytest.approx(2 * of_columns)
+    assert shared_cycles(1, rows_at_once=2) == pytest.approx(4 * of_columns)
+    assert shared_cycles(1, num_warps=1) == shared_cycles(1, rows_at_once=1) == 0
+    assert shared_cycles(4) == 0  # both warps have a half of each row
+
+
+def test_what_goes_through_shared_memory_takes_its_time() -> None:
+    found = norm(8192)
+    more = found._replace(shared_cycles=GPU.num_multiprocessors * 1.98e6)
+    waited = more.cost(GPU).waiting_seconds - found.cost(GPU).waiting_seconds
+    assert waited == pytest.approx(1e-3, rel=0.01)
+
+
+POOLED = """
+def kernel(in_ptr0, in_ptr1, out_ptr0, xnumel, XBLOCK : tl.constexpr):
+    xindex = tl.program_id(0) * XBLOCK + tl.arange(0, XBLOCK)[:]
+    x0 = (xindex % 64)
+    x1 = xindex // 64
+    tmp0 = tl.load(in_ptr0 + (x0 + 64*(LONG)), None)
+    tmp1 = tl.load(in_ptr1 + (x0 + 64*(OTHER)), None)
+    tl.store(out_ptr0 + (xindex), tmp0 + tmp1, None)
+"""
+
+
+def handed_on(long: str, other: str) -> float:
+    """The cycles of each element."""
+    source = POOLED.replace("LONG", long).replace("OTHER", other)
+    found = sample(source, [(ELEMENTS, 4)] * 3, ELEMENTS // 1024, xnumel=ELEMENTS, XBLOCK=1024)
+    return found.shared_cycles / ELEMENTS
+
+
+def test_long_addresses_that_reads_share_are_handed_on_through_shared_memory() -> None:
+    long = " + ".join(f"(x1 // {number})" for number in range(2, 40))
+    assert handed_on(long, long) == pytest.approx(2 * 2 * 8 / 128)
+    assert handed_on(long, "x1") == handed_on("x1 // 2", "x1 // 2") == 0
+    assert handed_on(f"x0 * ({long})", f"x0 * ({long})") == 0  # no neighbours
 
 
 BUCKETS = """

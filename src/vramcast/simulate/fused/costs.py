@@ -12,21 +12,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.fused.launch import Launch
+from vramcast.simulate.fused.shared_memory import shared_cycles
 from vramcast.simulate.fused.values import (
     ADDED,
     LOADED,
     SECTOR_BYTES,
     Access,
     Notes,
-    Numbers,
     Tensor,
     distinct,
 )
+from vramcast.simulate.fused.widths import WARP, fastest, width_along
 from vramcast.simulate.fused.windows import bytes_of_reads, distinct_bytes
 
-WARP, WIDEST_BYTES, SECTORS_OF_LINE = 32, 16, 4
+SECTORS_OF_LINE = 4
+LANES = 128  # of a multiprocessor, for additions
 # In additions that a multiprocessor's lane makes, as recorded on an H200
 # (benchmarks/step_time/fit_fused.py; powers were not). What is not named costs one.
 OPERATION_COSTS = {
@@ -46,6 +49,7 @@ OPERATION_COSTS = {
     "pow": 60.0,
     "rand": 109.0,
     "reduction": 9.85,
+    "column_sum": 9.85,
     "online_softmax": 33.5,
     "welford": 15.2,
     "scan": 71.7,
@@ -90,17 +94,19 @@ class Sample(NamedTuple):
     resident: int  # blocks that a multiprocessor has at once
     num_additions: float
     num_rows: float
+    shared_cycles: float  # of multiprocessors
 
     def cost(self, gpu: Gpu) -> Cost:
         operations = sum(OPERATION_COSTS.get(kind, 1.0) * n for kind, n in self.operations.items())
         turns = max(1.0, self.num_blocks / (gpu.num_multiprocessors * self.resident))
         in_turn = ROUND_SECONDS * self.rounds + REDUCTION_SECONDS * self.reductions
+        shared = self.shared_cycles * LANES / (peak_flops(gpu, "fp32") / 2)
         return Cost(
             operations + ASKED_COST * self.loads,
             self.num_bytes,
             self.asked_bytes + PART_WRITTEN * self.part_written_bytes,
             self.num_blocks,
-            turns * in_turn,
+            turns * in_turn + shared,
             round(self.num_additions),
             round(self.num_rows),
         )
@@ -132,6 +138,7 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         resident,
         sums["additions"],
         sums["rows"],
+        more * sum(shared_cycles(note, launch.num_warps, elements) for note in notes),
     )
 
 
@@ -139,11 +146,9 @@ def _of_access(access: Access, elements: Mapping[str, int]) -> list[tuple[str, f
     number = float(access.is_asked.sum())
     if access.way == ADDED:
         return [("additions", number), ("rows", _num_rows(access))]
-    axis = _fastest(access.places)
+    axis = fastest(access.places)
     places, is_asked = (np.moveaxis(each, axis, -1) for each in (access.places, access.is_asked))
-    names = [name for name in ("z", "y", "x", "r0", "r1") if name in elements][-places.ndim :]
-    size = elements[names[axis]] if len(names) == places.ndim else 1
-    width = _width(places, size, WIDEST_BYTES // access.tensor.item_bytes)
+    width = width_along(axis, access, elements)
     if access.way == LOADED:
         lines = distinct(access.sectors // SECTORS_OF_LINE).size
         return [("loads", number / width), ("asked", lines * SECTORS_OF_LINE * SECTOR_BYTES)]
@@ -221,27 +226,6 @@ def _grouped(accesses: Iterable[tuple[Any, Any, Access]]) -> dict[tuple[Any, Any
 def _missed_bytes(num_bytes: float, whole_bytes: int, gpu: Gpu) -> float:
     again = max(0.0, num_bytes - whole_bytes)
     return num_bytes - again * min(1.0, OF_CACHE * gpu.l2_cache_bytes / max(1, whole_bytes))
-
-
-def _fastest(places: Numbers) -> int:
-    """The axis along which neighbours are neighbours in memory, else the longest."""
-    for axis in reversed(range(places.ndim)):
-        if places.shape[axis] > 1:
-            steps = np.diff(places.take([0, 1], axis), axis=axis)
-            if (steps == 1).mean() > 0.9:
-                return axis
-    return int(np.argmax(places.shape))
-
-
-def _width(places: Numbers, number: int, widest: int) -> int:
-    """Masks and rows must begin at multiples of it too."""
-    width = 1
-    while (wider := 2 * width) <= widest and not (places.shape[-1] % wider or number % wider):
-        first, last = places[..., ::wider], places[..., wider - 1 :: wider]
-        if (first % wider).any() or (last != first + wider - 1).any():
-            break
-        width = wider
-    return width
 
 
 def resident_of(note: Notes, num_warps: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 
 from vramcast.simulate.fused.values import (
     ADDED,
+    COLUMN_SUM,
     LOADED,
     PLAIN,
     REDUCTION,
@@ -24,6 +25,7 @@ from vramcast.simulate.fused.values import (
     Numbers,
     Values,
     Written,
+    causes_of,
     is_known,
     numbers_of,
 )
@@ -169,7 +171,8 @@ class Language:
         self, values: Values, along: Any = None, *_: Any, function: Any = None, **__: Any
     ) -> Values:
         numbers, axis = values.numbers, None if along is None else int(along)
-        done = self.notes.did(REDUCTION, numbers.size, values)
+        kind = COLUMN_SUM if axis == 0 < numbers.ndim - 1 else REDUCTION
+        done = self.notes.did(kind, numbers.size, values)
         if axis is not None and axis >= numbers.ndim:
             axis = None
         if function and values.is_known:
@@ -245,7 +248,8 @@ class Language:
             places = places % max(1, elements)  # of a number that was made up, or masked
         is_asked = True if mask is None else numbers_of(mask)
         places, is_asked = np.broadcast_arrays(np.atleast_1d(places), is_asked)
-        found = Access(address.tensor, places, is_asked, way, self.notes.share, self.notes.loops)
+        share, loop, causes = self.notes.share, self.notes.loops, causes_of((address,))
+        found = Access(address.tensor, places, is_asked, way, share, loop, causes)
         return found, self.notes.accessed(found, address, mask, *given)
 
     def _made_up(self, access: Access) -> Numbers:

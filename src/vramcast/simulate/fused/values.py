@@ -14,14 +14,8 @@ Numbers = NDArray[Any]
 SECTOR_BYTES = 32
 LOADED, STORED, ADDED = "load", "store", "atomic_add"
 # An operation by the name of its cost (costs.py).
-PLAIN, WHOLE, DIVISION, WHOLE_DIVISION, CAST, REDUCTION = (
-    "plain",
-    "whole",
-    "div",
-    "whole_div",
-    "cast",
-    "reduction",
-)
+PLAIN, WHOLE, DIVISION, WHOLE_DIVISION, CAST = "plain", "whole", "div", "whole_div", "cast"
+REDUCTION, COLUMN_SUM = "reduction", "column_sum"  # along rows, across them
 
 
 class Tensor(NamedTuple):
@@ -52,6 +46,7 @@ class Access:
     way: str
     share: float  # how often the block does it, of a loop of which a part was gone through
     loop: int  # the number of the block's loop, 0 outside of them
+    address: tuple["Done", ...]  # what it was computed by
 
     @cached_property
     def sectors(self) -> Numbers:
@@ -137,7 +132,7 @@ class Notes:
                 self.accesses.append(done.access)
             else:
                 self.operations[done.kind] += done.number
-                self.reductions += done.kind == REDUCTION
+                self.reductions += done.kind in (REDUCTION, COLUMN_SUM)
 
 
 class Name(str):
