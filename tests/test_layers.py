@@ -79,9 +79,9 @@ MOST_LINES = 400
 # of weights and of groups, and rows that compiled kernels gather, to tell frozen networks that a
 # step asks from evaluations, to read launch lines of DeepSpeed, to run blocks of fused kernels, to
 # choose the tiles of products, to compute the whole numbers that fused kernels write, and to keep
-# what running their blocks has told.
+# what running their blocks has told, and to tell what they hand on through shared memory.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 166_200
+MOST_WORDS = 166_600
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

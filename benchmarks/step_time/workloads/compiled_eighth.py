@@ -118,7 +118,7 @@ def series_in_patches(batch: int, length: int) -> Step:
 
 LARGE = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096}
 SMALL = {"hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 2048}
-GPT2: dict[str, Any] = {"n_embd": 1024, "n_head": 16, "n_layer": 4}
+BIG_CODE: dict[str, Any] = {"n_embd": 1024, "n_head": 16, "n_layer": 4}
 OPT = {"hidden_size": 1024, "ffn_dim": 4096, "num_hidden_layers": 4, "num_attention_heads": 16}
 OPT |= {"word_embed_proj_dim": 1024}
 OLMO = sizes_of(2048, 8192, 4, 16, 16, 100_352)
@@ -136,7 +136,7 @@ STEPS: dict[str, Callable[[], Step]] = {
         "Albert", 512, 128, 4, sizes=LARGE | {"hidden_dropout_prob": 0.1}, **MIXED
     ),
     "mpnet": lambda: hidden_words("MPNet", 384, 128, num_hidden_layers=4),
-    "gpt2_dropped": lambda: language("GPT2", GPT2, 32, 1024, **MIXED),
+    "big_code": lambda: language("GPTBigCode", BIG_CODE, 32, 1024, **MIXED),
     "opt": lambda: language("OPT", OPT, 28, 1024, **MIXED),
     "olmo2": lambda: language("Olmo2", OLMO, 6, 2048, **FUSED),
     "starcoder2": lambda: language("Starcoder2", STARCODER, 20, 1024, **FUSED),
