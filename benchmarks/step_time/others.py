@@ -68,7 +68,7 @@ def _fit_tile(chosen: Kernels, tile: tuple[int, ...]) -> tuple[float, list[float
     idle = np.maximum(1.0, H200.num_multiprocessors / blocks)
     memory = np.array([w.num_bytes for w, _, _ in chosen]) / H200.bandwidth_bytes_per_second
     seconds = np.array([s for _, s, _ in chosen])
-    scores = np.array([scores_seconds(work) for work, _, _ in chosen])
+    scores = np.array([scores_seconds(work, *tile) for work, _, _ in chosen])
 
     def errors(x: np.ndarray) -> np.ndarray:
         fixed, of_peak, of_bandwidth, each, columns = np.exp(x)

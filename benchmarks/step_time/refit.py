@@ -52,7 +52,7 @@ from vramcast.forecast.timing.reductions import REDUCTIONS, inner_seconds, is_in
 from vramcast.forecast.timing.walks import WALK, is_walk, walk_seconds
 from vramcast.hardware.gpus import Gpu, find_gpu
 from vramcast.records.calibration import Rates
-from vramcast.tracing.work import ACCESS_NAMES, GENERATED, OperatorWork
+from vramcast.tracing.work import ACCESS_NAMES, DROPPED, GENERATED, OperatorWork
 
 Kernels = list[tuple[OperatorWork, float]]
 Model = Callable[[OperatorWork, Gpu, Sequence[float]], float]
@@ -82,6 +82,7 @@ _BETTER_WITH_PLACES = (
     *("index", "index_add", "sum", "clamp", "flip", "uniform", "scatter_reduce"),
 )
 BETTER_WITH_PLACES = frozenset(f"aten::{name}" for name in _BETTER_WITH_PLACES)
+MASKED_TOO = "masked_kernels.jsonl.gz"  # attention
 EVALUATED = "evaluated_kernels.jsonl.gz"  # batch norms, which no other has
 OFF = "off_kernels.jsonl.gz"
 # Likewise with what families/off.py and more of the others recorded.
@@ -287,14 +288,15 @@ def chosen_kernels() -> Kernels:
     kernels = [k for k in kernels if not is_told_anew(k[0])]
     extremes = [k for k in recorded((EXTREMES,)) if not k[0].operator.endswith(("l_", "fill_"))]
     batched = [k for k in recorded((BATCHED,)) if k[0].operator in PRODUCTS]
-    return kernels + recorded((EVALUATED,)) + extremes + batched
+    return kernels + recorded((EVALUATED, MASKED_TOO)) + extremes + batched
 
 
 def is_told_anew(work: OperatorWork) -> bool:
-    """Whether it was simulated before norms of groups and weights told their channels, and products
-    in TF32 whether they are turned."""
+    """Whether it was simulated before norms of groups and weights told their channels, products in
+    TF32 whether they are turned, and attention with dropout whether it has a mask too."""
     is_product = work.operator in PRODUCTS and work.precision == "tf32"
-    return is_product or (work.operator in GROUPS | WEIGHTS and not work.sizes[1])
+    is_dropped = "attention" in work.operator and work.access == DROPPED
+    return is_product or is_dropped or (work.operator in GROUPS | WEIGHTS and not work.sizes[1])
 
 
 def is_counted_anew(kernel: tuple[OperatorWork, float]) -> bool:

@@ -27,6 +27,8 @@ from vramcast.tracing.work import (
     BACKWARD,
     CONVERTING,
     FORWARD,
+    MASKED,
+    MASKED_AND_DROPPED,
     NO_KERNEL,
     PLAIN,
     STRIDED,
@@ -181,6 +183,29 @@ def test_a_score_of_attention_costs_more_than_its_products() -> None:
         for sizes in ((16, 8192, 8192, 64), (16, 8192, 8192, 128))
     )
     assert 1.3 < seconds(wide) / seconds(narrow) < 1.8
+
+
+@pytest.mark.parametrize(
+    ("sizes", "access", "forward_us", "backward_us"),
+    [
+        ((3072, 197, 197, 64), PLAIN, 168, 585),
+        ((448, 1024, 1024, 64), MASKED, 544, 1332),
+        ((96, 2048, 2048, 128), MASKED, 689, 2059),
+        ((5376, 192, 192, 64), MASKED_AND_DROPPED, 823, 1291),
+        ((512, 1024, 1024, 64), MASKED_AND_DROPPED, 1262, 1881),
+        ((240, 1024, 1024, 128), MASKED_AND_DROPPED, 833, 2003),
+    ],
+)
+def test_masks_and_dropout_take_what_an_h200_took(
+    sizes: tuple[int, ...], access: int, forward_us: float, backward_us: float
+) -> None:
+    """Of steps in sets/compiled_eighth.md."""
+    many, rows, columns, width = sizes
+    moved = 2.0 * many * width * (2 * rows + 2 * columns)
+    for way, products, measured in (("", 4, forward_us), ("_backward", 10, backward_us)):
+        name, flops = f"aten::_scaled_dot_product_cudnn_attention{way}", products * math.prod(sizes)
+        work = OperatorWork(name, BF16, flops, (1 + bool(way)) * moved, sizes, 0, access)
+        assert seconds(work) == pytest.approx(1e-6 * measured, rel=0.2)
 
 
 def test_a_ctc_loss_goes_from_step_to_step() -> None:

@@ -28,7 +28,15 @@ from vramcast.simulate.same_passes import (
     RUN_AT_LEAST_ONE_IN,
     SamePasses,
 )
-from vramcast.tracing.work import CONVERTING, PLAIN, TURNED, OperatorWork
+from vramcast.tracing.work import (
+    CONVERTING,
+    DROPPED,
+    MASKED,
+    MASKED_AND_DROPPED,
+    PLAIN,
+    TURNED,
+    OperatorWork,
+)
 from vramcast.units import format_bytes
 
 # forward passes of an evaluation
@@ -403,11 +411,15 @@ def large_operators_of_the_host_are_noted_with_their_bytes() -> None:
     assert noted() == [(256 * 256 + 256 + 256) * 8, 2 * 256 * 256 * 8]
 
 
-def _product_noted(product: Callable[[], object]) -> OperatorWork:
-    product()
+def _noted(ending: str, call: Callable[[], object]) -> OperatorWork:
+    call()
     works = map(SESSION.device.operator_work, SESSION.device.work(0))
-    *_, found = (work for work in works if work.operator == "aten::mm")
+    *_, found = (work for work in works if work.operator.endswith(ending))
     return found
+
+
+def _product_noted(product: Callable[[], object]) -> OperatorWork:
+    return _noted("::mm", product)
 
 
 def a_product_is_written_once_where_it_is_told_what_to_write_to() -> None:
@@ -425,6 +437,21 @@ def a_product_in_tf32_tells_how_many_of_its_matrices_are_turned() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     assert found == [PLAIN, CONVERTING, TURNED]
     assert _product_noted(products[2]).access == PLAIN
+
+
+def attention_tells_whether_it_has_a_mask_and_dropout() -> None:
+    half = {"device": "cuda", "dtype": torch.bfloat16}
+    x, mask = torch.empty(2, 4, 64, 64, **half, requires_grad=True), torch.empty(64, 64, **half)
+    dot = torch.nn.functional.scaled_dot_product_attention
+    for more, access in (
+        ({}, PLAIN),
+        ({"attn_mask": mask}, MASKED),
+        ({"dropout_p": 0.1}, DROPPED),
+        ({"attn_mask": mask, "dropout_p": 0.1}, MASKED_AND_DROPPED),
+    ):
+        attend = functools.partial(dot, x, x, x, **more)
+        assert _noted("_attention", attend).access == access
+        assert _noted("_attention_backward", attend().sum().backward).access == access
 
 
 def a_pointer_given_to_bitsandbytes_stands_for_its_tensor() -> None:

@@ -7,7 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NO_KERNEL, PLAIN, CONVERTING, STRIDED, TURNED = range(5)  # native/work_list.h: enum Access
-ACCESS_NAMES = ("none", "plain", "converting", "strided")
+# of attention: what is done for each score
+MASKED, DROPPED, MASKED_AND_DROPPED = CONVERTING, STRIDED, TURNED
+ACCESS_NAMES = ("none", "plain", "converting", "strided", "strided")
 # REPLAYED: run as part of a CUDA graph. CAPTURED: only recorded for one, or done during a
 # compilation.
 FORWARD, BACKWARD, UPDATE, REPLAYED, CAPTURED = range(5)

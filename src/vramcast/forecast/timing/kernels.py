@@ -55,10 +55,11 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.records.calibration import Rates
 from vramcast.tracing.work import (
     ACCESS_NAMES,
-    CONVERTING,
+    DROPPED,
     GENERATED,
+    MASKED,
+    MASKED_AND_DROPPED,
     PLAIN,
-    STRIDED,
     OperatorWork,
 )
 
@@ -68,10 +69,21 @@ MISSED, CACHED = 1.15, 1.5
 # The fraction of the bandwidth that is reached, and how much more where small tensors are in the
 # cache.
 OF_MEMORY, IN_CACHE = 0.91, 0.9
-# For each score of attention: with dropout, and with a mask.
-SCORE_SECONDS = {
-    "forward": {STRIDED: 0.95e-12, CONVERTING: 0.45e-12},
-    "backward": {STRIDED: 0.35e-12, CONVERTING: 0.6e-12},
+# What masks and dropout take in attention, in picoseconds for each score and for each row of them:
+# of heads up to that width, and of wider ones. Fitted to cuDNN's kernels of
+# benchmarks/step_time/families/masked.py.
+NARROW = 64
+SCORE_PICOSECONDS = {
+    "forward": {
+        MASKED: ((0.47, 45), (0.74, 82)),
+        DROPPED: ((0.88, 0), (0.92, 0)),
+        MASKED_AND_DROPPED: ((1.53, 52), (2.28, 95)),
+    },
+    "backward": {
+        MASKED: ((0.43, 192), (1.77, 487)),
+        DROPPED: ((0.0, 174), (0.29, 408)),
+        MASKED_AND_DROPPED: ((1.02, 150), (4.06, 430)),
+    },
 }
 ATTENTION_RATES, FUSED_RATES = 8, 4
 REDUCTION_RATES, REDUCTION_ACROSS, REDUCTION_INNER = 3, "reduction across", "reduction"
@@ -167,14 +179,34 @@ def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> Kern
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
     compute *= max(1.0, gpu.num_multiprocessors / blocks)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    seconds = fixed + max(compute, memory) + blocks * each + scores_seconds(work)
+    seconds = fixed + max(compute, memory) + blocks * each + scores_seconds(work, *map(int, tile))
     return KernelTime(seconds, compute if compute > memory else 0.0)
 
 
-def scores_seconds(work: OperatorWork) -> float:
+def scores_seconds(work: OperatorWork, *tile: int) -> float:
+    """What masks and dropout take."""
     way = "backward" if work.operator.endswith("backward") else "forward"
-    products = 10 if way == "backward" else 4
-    return SCORE_SECONDS[way].get(work.access, 0.0) * work.flops / (products * work.sizes[3] or 1)
+    if work.access not in SCORE_PICOSECONDS[way]:
+        return 0.0
+    batch, rows, _, width = work.sizes
+    of_score, of_row = SCORE_PICOSECONDS[way][work.access][width > NARROW]
+    scores = scores_in_tiles(work, *tile[:2])
+    return 1e-12 * (of_score * scores + of_row * batch * rows)
+
+
+def scores_in_tiles(work: OperatorWork, tile_rows: int, tile_columns: int) -> int:
+    batch, rows, columns, width = work.sizes
+    down, right = math.ceil(rows / tile_rows), math.ceil(columns / tile_columns)
+    tiles = down * right
+    if work.flops < 0.75 * _flops_of_score(work) * batch * rows * columns * width:
+        reach = tile_rows / tile_columns
+        tiles = sum(min(right, math.ceil((row + 1) * reach)) for row in range(down))
+    return batch * tiles * tile_rows * tile_columns
+
+
+def _flops_of_score(work: OperatorWork) -> float:
+    """For each number of a head's width."""
+    return 2.0 * (5 if work.operator.endswith("backward") else 2)
 
 
 def attention_in_tiles(
@@ -183,16 +215,11 @@ def attention_in_tiles(
     """The operations, padded to tiles, and the number of blocks: of queries forward, of keys
     backward."""
     batch, rows, columns, width = work.sizes
-    is_backward = work.operator.endswith("backward")
-    down, right = math.ceil(rows / tile_rows), math.ceil(columns / tile_columns)
-    one = 2.0 * (5 if is_backward else 2) * batch
-    tiles = down * right
-    if work.flops < 0.75 * one * rows * columns * width:
-        reach = tile_rows / tile_columns
-        tiles = sum(min(right, math.ceil((row + 1) * reach)) for row in range(down))
+    scores = scores_in_tiles(work, tile_rows, tile_columns)
     padded = math.ceil(width / tile_width) * tile_width + more_width
-    flops = one * tiles * tile_rows * tile_columns * padded
-    return flops, batch * (right if is_backward else down)
+    is_backward = work.operator.endswith("backward")
+    in_parts = math.ceil(columns / tile_columns if is_backward else rows / tile_rows)
+    return _flops_of_score(work) * scores * padded, batch * in_parts
 
 
 def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:

@@ -12,7 +12,10 @@ from vramcast.simulate.kernels.registry import PLAIN as PLAIN_TYPES
 from vramcast.simulate.kernels.registry import suggest_memory_format, tensors_in
 from vramcast.tracing.work import (
     CONVERTING,
+    DROPPED,
     EVALUATED,
+    MASKED,
+    MASKED_AND_DROPPED,
     PLAIN,
     STRIDED,
     TF32,
@@ -127,7 +130,9 @@ def work_of(name: str, arguments: Sequence[Any], named: Mapping[str, Any], resul
         or ("softmax" in name and _is_across(name, named) and _threads_of_row(name, named) > 1)
     )
     access = STRIDED if is_slow else PLAIN
-    if access == PLAIN and (named.get("attn_bias") is not None or _lies_otherwise(name, named)):
+    if named.get("attn_bias") is not None:
+        access = MASKED_AND_DROPPED if access == DROPPED else MASKED
+    elif access == PLAIN and _lies_otherwise(name, named):
         access = CONVERTING
     return dtype, flops, num_bytes, FOUR(*sizes), access
 
