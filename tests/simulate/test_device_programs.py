@@ -20,6 +20,7 @@ FILES = (
     "storage_programs.py",
     "stream_programs.py",
     "value_programs.py",
+    "work_programs.py",
 )
 
 

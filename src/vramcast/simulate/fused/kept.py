@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.records.answers import Answers, path_of_answers
 from vramcast.simulate.fused.launch import Launch
@@ -29,7 +30,8 @@ def kept(what: str, launch: Launch, gpu: Gpu, find: Callable[[], Sequence[float]
 
 @functools.cache
 def answers_of(gpu: Gpu) -> Answers:
-    path = path_of_answers(FOLDER, (gpu, np.__version__), Path(__file__).parent)
+    about = (gpu, peak_flops(gpu, "fp32"), np.__version__)
+    path = path_of_answers(FOLDER, about, Path(__file__).parent)
     return Answers(path, _is_answer)
 
 

@@ -75,12 +75,12 @@ class FusedKernel:
 
     def _fastest(self, arguments: tuple[Any, ...], told: tuple[Any, ...], tables: Tables) -> Work:
         """Inductor takes the fastest of its configurations. Along a single axis all are alike."""
+        configs = self._autotuner.configs
+        num_axes = len(self._launch(configs[0], told, tables).elements)
         launches = [
             self._launch(config, told, tables)._replace(grid=self._grid(arguments, config))
-            for config in self._autotuner.configs
+            for config in configs[: None if num_axes > 1 else 1]
         ]
-        if len(launches[0].elements) < 2:
-            del launches[1:]
         works = [self._work_of(launch) for launch in launches]
         best = works.index(min(works, key=self._seconds)) if len(works) > 1 else 0
         return self._with_crowd(works[best], launches[best])
