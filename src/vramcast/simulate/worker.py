@@ -31,6 +31,7 @@ from vramcast.simulate.job import Job
 from vramcast.simulate.live_memory import LiveMemory
 from vramcast.simulate.planned import plan_lengths
 from vramcast.simulate.program_job import ProgramJob
+from vramcast.simulate.quick_imports import quick_imports
 from vramcast.simulate.session import STEPS, Session
 from vramcast.tracing.files import write_files
 from vramcast.tracing.snapshot import make_snapshot
@@ -57,8 +58,12 @@ def load_device() -> Device:
 def preload() -> None:
     """Imports and reads what every simulation needs. The device must be loaded before torch; where
     it is not compiled yet, each simulation imports these itself later."""
-    if needs_building():
-        return
+    if not needs_building():
+        with quick_imports():
+            _import_all()
+
+
+def _import_all() -> None:
     device = load_device()
     importlib.import_module("numpy.ma")  # np.unique imports it
     from vramcast.simulate import kernels, locations, ownership, patches, python_calls, recording

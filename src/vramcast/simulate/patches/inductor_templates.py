@@ -8,8 +8,8 @@ the last attempt, so that the answer does not depend on how many objects there w
 import sys
 from typing import Any
 
-from vramcast.simulate.patches.torch_dynamo import no_collections
 from vramcast.simulate.patching import Patcher
+from vramcast.simulate.quick_imports import no_collections
 
 LIBRARY = "torch._inductor.select_algorithm"
 NOTE = (

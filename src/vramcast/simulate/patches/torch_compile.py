@@ -21,6 +21,7 @@ from vramcast.records.store import cache_folder, make_folder
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.patches import torch_dynamo
 from vramcast.simulate.patching import Patcher
+from vramcast.simulate.quick_imports import quick_imports
 
 LIBRARY = "torch"
 # Inductor's caches, in vramcast's cache. The number changes when the simulation changes.
@@ -116,7 +117,7 @@ def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher:
     may_freeze = is_first and patcher.gpu.is_of_function
     if may_freeze:
         gc.collect()
-    with torch_dynamo.no_collections():
+    with quick_imports():
         compiled = compile_really(model, **options)
         if may_freeze:
             gc.freeze()

@@ -7,19 +7,19 @@ Functions that were decorated before are decorated again by the real module.
 from __future__ import annotations
 
 import functools
-import gc
 import importlib
 import importlib.machinery
 import sys
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from vramcast.simulate import meta_kernels
 from vramcast.simulate.patching import Patcher
+from vramcast.simulate.quick_imports import quick_imports
 
 LIBRARY = "torch"
 NAME = "torch._dynamo"
@@ -54,18 +54,6 @@ def _needs_the_real_one(name: str) -> bool:
 
 def is_real() -> bool:
     return not isinstance(sys.modules.get(NAME), _LazyDynamo)
-
-
-@contextmanager
-def no_collections() -> Iterator[None]:
-    """No garbage collection in this block: it would take a fifth of the time of the imports."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class _Later:
@@ -180,8 +168,14 @@ class _LazyDynamo(types.ModuleType):
         return getattr(self, name)
 
     def _become_real(self) -> None:
-        """Run the real module in this object, so that existing references see the real one."""
-        meta_kernels.load()  # first, or the imports below see a half-initialised torch
+        """Runs the real module in this object, so that existing references see the real one."""
+        with quick_imports():
+            meta_kernels.load()  # first, or the imports below see a half-initialised torch
+            self._run()
+        while _Later.waiting:
+            _Later.waiting.pop().decorate()
+
+    def _run(self) -> None:
         spec = importlib.machinery.PathFinder.find_spec(NAME, torch.__path__)
         assert spec is not None and spec.loader is not None
         self.__class__ = types.ModuleType  # type: ignore[assignment]
@@ -189,7 +183,4 @@ class _LazyDynamo(types.ModuleType):
         self.__path__, self.__package__ = spec.submodule_search_locations or [], NAME
         for part in LAZY_PARTS:
             sys.modules.pop(part.__name__, None)
-        with no_collections():
-            spec.loader.exec_module(self)
-        while _Later.waiting:
-            _Later.waiting.pop().decorate()
+        spec.loader.exec_module(self)
