@@ -25,7 +25,7 @@ from vramcast_zoo.training import make_optimizer, training_step, with_defaults, 
 from vramcast_zoo.yxanul import Yxanul
 
 CORPUS = torch.tensor(list(Path(argparse.__file__).read_bytes()))  # 100 KB of Python
-STEPS, BELOW = 30, 2.75
+STEPS, BELOW = 40, 2.75
 # A model that knows nothing loses ln 256 = 5.55; one that knows how frequent each byte is, 2.94.
 # What follows needs the bytes before.
 LADDER = {"dim": 64, "depth": 2}
@@ -61,7 +61,7 @@ def trained(
 
 
 @pytest.mark.parametrize("name", long_unless("gpt2".__eq__, LEARNERS))
-def test_a_language_model_learns_bytes_of_python_within_30_steps(name: str) -> None:
+def test_a_language_model_learns_bytes_of_python_within_40_steps(name: str) -> None:
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     assert (
