@@ -133,7 +133,7 @@ def _quick_modules_of_frames() -> Iterator[None]:
                 return module
         return getmodule(asked, file)
 
-    inspect.getmodule = quick_getmodule
+    inspect.getmodule = quick_getmodule  # type: ignore[assignment]
     try:
         yield
     finally:
