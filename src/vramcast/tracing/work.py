@@ -18,6 +18,7 @@ PHASES = {FORWARD: "forward", BACKWARD: "backward", UPDATE: "update"}
 PRECISION_OF_DTYPE = {5: "fp16", 6: "fp32", 15: "bf16", 23: "fp8", 24: "fp8"}
 GENERATED = "inductor::"  # names of kernels that torch.compile has written begin with this
 FUSED = f"{GENERATED}triton_"  # of those that Inductor has fused
+JIT = "jit::"  # and of Triton kernels that people wrote, where their blocks could be run
 CROWD_PARTS = 1 << 16
 EVALUATION = "vramcast::evaluation"  # an optimizer calls its closure; how often depends on values
 EVALUATED = 2  # more in sizes[0]: a batch norm with statistics that it has kept
@@ -92,7 +93,7 @@ class OperatorWork(NamedTuple):
     @property
     def counted_flops(self) -> float:
         """As people count them: of a fused kernel `flops` is what it costs, in other units."""
-        return 0.0 if self.operator.startswith(FUSED) else self.flops
+        return 0.0 if self.operator.startswith((FUSED, JIT)) else self.flops
 
     @property
     def has_kernel(self) -> bool:
@@ -104,8 +105,13 @@ class OperatorWork(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """Whether the kernel is torch's own or written by Inductor, not by hand."""
-        return self.operator.startswith(("aten::", "c10d::", GENERATED))
+        """Whether more is known of it than its tensors' bytes."""
+        return self.is_generated or self.operator.startswith(("aten::", "c10d::"))
+
+    @property
+    def is_generated(self) -> bool:
+        """Whether torch.compile or Triton made the kernel."""
+        return self.operator.startswith((GENERATED, JIT))
 
 
 class Works:

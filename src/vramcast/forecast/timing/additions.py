@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 
 from vramcast.hardware.gpus import Gpu
-from vramcast.tracing.work import CROWD_PARTS, GENERATED, STRIDED, OperatorWork
+from vramcast.tracing.work import CROWD_PARTS, STRIDED, OperatorWork
 
 ENLARGED = "upsample_bilinear2d_backward"
-ADDING = ("index_add", "scatter_add", ENLARGED, GENERATED)
+ADDING = ("index_add", "scatter_add", ENLARGED)
 WARP, SECTOR, PASS_SECONDS = 32, 8, 1.76e-9
 # How many sectors are written at once: this power of their number, and at most so many. How many
 # additions a multiprocessor has under way.
@@ -33,7 +33,8 @@ def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
     gradient of an upsampled image goes through its places in order. Where it is known that many go
     to one place, these wait for each other."""
     first, number, places, rows = work.sizes
-    if not places or not number or not any(name in work.operator for name in ADDING):
+    is_adding = work.is_generated or any(name in work.operator for name in ADDING)
+    if not places or not number or not is_adding:
         return 0.0
     row, alike, touched = number / (rows or number), 1.0, places
     if ENLARGED in work.operator:
@@ -41,7 +42,7 @@ def additions_seconds(work: OperatorWork, gpu: Gpu) -> float:
         touched = min(places, 1 + QUEUED * gpu.num_multiprocessors * places // number)
     passes = number / WARP * passes_of_warp(places, row, alike)
     spread = passes / min(MOST, math.pow(max(1.0, touched / SECTOR), POWER))
-    in_turn = number * first / CROWD_PARTS if GENERATED in work.operator else 0.0
+    in_turn = number * first / CROWD_PARTS if work.is_generated else 0.0
     return PASS_SECONDS * max(spread, in_turn)
 
 

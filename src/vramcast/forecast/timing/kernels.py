@@ -127,7 +127,7 @@ def modelled_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
         return KernelTime(recurrent_seconds(work, gpu, rates.recurrent[key_of_layers(work)]), 0.0)
     if work.operator in PRODUCTS and work.flops > 0 and work.sizes[1] > 0:
         return any_product_time(work, gpu, rates)
-    is_fused = work.operator.startswith(GENERATED)
+    is_fused = work.is_generated
     if rates.convolutions and is_convolution(work) and not is_fused:
         seconds = convolution_seconds(work, gpu, rates.convolutions)
         arithmetic, memory = least_seconds(work, gpu)
@@ -223,7 +223,8 @@ def attention_in_tiles(
 
 
 def _compute_time(work: OperatorWork, gpu: Gpu, rates: Rates) -> KernelTime:
-    kind = next((kind for kind in (GENERATED, "attention") if kind in work.operator), "other")
+    kind = "attention" if "attention" in work.operator else "other"
+    kind = GENERATED if work.is_generated else kind
     known = rates.compute.get(f"{work.operator} {work.precision}", rates.compute[kind])
     if len(known) == ATTENTION_RATES:
         return attention_time(work, gpu, known)
@@ -246,7 +247,7 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
         return "factorizations"
     if crosses(work):
         return _memory_kind(work)
-    if GENERATED in work.operator:
+    if work.is_generated:
         return "generated"
     if work.flops > 0:
         if work.operator in PRODUCTS:

@@ -144,8 +144,7 @@ def device_factor_of(
 
 
 def _like(work: OperatorWork) -> tuple[str, str]:
-    is_generated = work.operator.startswith(GENERATED)
-    return (GENERATED, "") if is_generated else (work.operator, work.precision)
+    return (GENERATED, "") if work.is_generated else (work.operator, work.precision)
 
 
 def period_seconds(
@@ -189,7 +188,7 @@ def host_seconds(work: OperatorWork, rates: Rates) -> float:
     if work.operator in RECURRENT:  # one call launches the kernels of all its steps
         return seconds + rates.host["recurrent_step"] * work.sizes[0] * work.sizes[2]
     is_list = "_foreach_" in work.operator or "_fused_" in work.operator
-    if is_list and not work.operator.startswith(GENERATED):
+    if is_list and not work.is_generated:
         return seconds + rates.host["tensor_of_list"] * work.sizes[0]
     return seconds
 

@@ -53,6 +53,7 @@ OPERATION_COSTS = {
     "online_softmax": 33.5,
     "welford": 15.2,
     "scan": 71.7,
+    "dot": 0.15,  # a product and a sum, of tensor cores
 }
 ASKED_COST = 2.08  # of a thread that asks for what it reads
 # Of a block: a round of its loops, and a sum over its elements.
@@ -77,7 +78,8 @@ class Cost(NamedTuple):
     num_blocks: int
     waiting_seconds: float  # for what blocks do in turn, and for other blocks to end
     num_additions: int = 0  # to numbers that other blocks add to as well
-    num_rows: int = 0  # of neighbours, that these go to
+    num_places: int = 0  # that these go to
+    num_rows: int = 0  # of neighbours among them
 
 
 class Sample(NamedTuple):
@@ -93,6 +95,7 @@ class Sample(NamedTuple):
     reductions: int
     resident: int  # blocks that a multiprocessor has at once
     num_additions: float
+    num_places: int
     num_rows: float
     shared_cycles: float  # of multiprocessors
 
@@ -108,6 +111,7 @@ class Sample(NamedTuple):
             self.num_blocks,
             turns * in_turn + shared,
             round(self.num_additions),
+            self.num_places,
             round(self.num_rows),
         )
 
@@ -137,6 +141,7 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         max(note.reductions for note in notes),
         resident,
         sums["additions"],
+        next((a.tensor.elements for a in notes[0].accesses if a.way == ADDED), 0),
         sums["rows"],
         more * sum(shared_cycles(note, launch.num_warps, elements) for note in notes),
     )
@@ -195,7 +200,9 @@ def _moved_bytes(
             if way == LOADED:
                 asked[tensor] += more * sum(a.share * float(a.is_asked.sum()) for a in accesses)
     tensors = {each for each in launch.given.values() if isinstance(each, Tensor)}
-    if tensors - {tensor for run in runs for note in run for tensor in note.tensors}:
+    if launch.kernel.uses_all_tensors and tensors - {
+        tensor for run in runs for note in run for tensor in note.tensors
+    }:
         return launch.bytes_of_tensors  # several kernels that are one
     at_once = min(math.prod(launch.grid), gpu.num_multiprocessors * resident)
     scattered = [

@@ -95,10 +95,10 @@ class Language:
 
     # Blocks, ranges, tensors of numbers
 
-    def program_id(self, axis: int) -> Whole:
+    def program_id(self, axis: int) -> Any:
         return Whole(self._block[axis])
 
-    def num_programs(self, axis: int) -> int:
+    def num_programs(self, axis: int) -> Any:
         return self._launch.grid[axis]
 
     def arange(self, first: int, end: int) -> Values:

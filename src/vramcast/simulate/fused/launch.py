@@ -1,9 +1,9 @@
-"""A launch of a kernel that Inductor wrote."""
+"""A launch of a kernel, of which blocks run on the host."""
 
 import builtins
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -15,8 +15,7 @@ from vramcast.simulate.fused.values import Address, Notes, Numbers, Tensor, Valu
 # Names of a block's sides end with the first, of arguments that say how long an axis is with the
 # other.
 BLOCK, LENGTH = "BLOCK", "numel"
-ADDED_TO = re.compile(r"tl\.atomic_add\((\w+) ")
-STORED_TO = re.compile(r"tl\.store\((\w+) ")
+WRITTEN_TO = re.compile(r"tl\.(?:store|atomic_add)\((\w+) ")
 
 
 def axis_of(name: str) -> str:
@@ -25,10 +24,13 @@ def axis_of(name: str) -> str:
 
 
 class Kernel:
+    """That Inductor wrote."""
+
+    uses_all_tensors = True  # that it is given; where a block does not, it is several kernels
+
     def __init__(self, source: str, name: str, names: Sequence[str]) -> None:
         self._source, self.name, self.names = source, name, names
-        self.added = ADDED_TO.findall(source)  # tensors that other blocks add to as well
-        self.changed = frozenset(STORED_TO.findall(source)) | frozenset(self.added)
+        self.changed = frozenset(WRITTEN_TO.findall(source))
 
     @cached_property
     def digest(self) -> str:
@@ -36,8 +38,26 @@ class Kernel:
         return hashlib.sha256(text.encode()).hexdigest()
 
     @cached_property
-    def code(self) -> Any:
+    def _code(self) -> Any:
         return compile(self._source, self.name, "exec")
+
+    def begin(self, notes: Notes, block: Sequence[int], launch: "Launch") -> Callable[..., Any]:
+        """The function of one block."""
+        scope = _Scope(Language(notes, block, launch))
+        exec(self._code, scope)
+        function: Callable[..., Any] = scope[self.name]
+        return function
+
+    def argument(self, name: str, value: Any, notes: Notes) -> Any:
+        if isinstance(value, Tensor):
+            return Address(value)
+        # sizes of blocks are Python's numbers
+        return value if name.isupper() else Values(value, notes, is_known=True)
+
+    def elements(self, given: Mapping[str, Any]) -> Mapping[str, int]:
+        """By axis."""
+        lengths = {name: number for name, number in given.items() if name.endswith(LENGTH)}
+        return {name.removesuffix(LENGTH).rstrip("_"): n for name, n in lengths.items()}
 
 
 class Tables(dict[int, Numbers]):
@@ -65,20 +85,17 @@ class Launch(NamedTuple):
 
     def run(self, block: Sequence[int]) -> Notes:
         """Of one block."""
-        notes = Notes()
-        scope = _Scope(Language(notes, block, self))
-        exec(self.kernel.code, scope)
-        arguments = [_argument(name, self.given[name], notes) for name in self.kernel.names]
+        notes, kernel = Notes(), self.kernel
+        function = kernel.begin(notes, block, self)
+        arguments = [kernel.argument(name, self.given[name], notes) for name in kernel.names]
         with np.errstate(all="ignore"):  # of numbers that were made up
-            scope[self.kernel.name](*arguments)
+            function(*arguments)
         notes.count()
         return notes
 
     @property
     def elements(self) -> Mapping[str, int]:
-        """By axis."""
-        lengths = {name: number for name, number in self.given.items() if name.endswith(LENGTH)}
-        return {name.removesuffix(LENGTH).rstrip("_"): n for name, n in lengths.items()}
+        return self.kernel.elements(self.given)
 
     @property
     def most_elements(self) -> int:
@@ -92,13 +109,6 @@ class Launch(NamedTuple):
         tensors = {name: each for name, each in self.given.items() if isinstance(each, Tensor)}
         changed = {each for name, each in tensors.items() if name in self.changed}
         return float(sum(tensor.num_bytes for tensor in (*{*tensors.values()}, *changed)))
-
-
-def _argument(name: str, value: Any, notes: Notes) -> Any:
-    if isinstance(value, Tensor):
-        return Address(value)
-    # sizes of blocks are Python's numbers
-    return value if name.isupper() else Values(value, notes, is_known=True)
 
 
 class _Scope(dict[str, Any]):

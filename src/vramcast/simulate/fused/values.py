@@ -179,6 +179,8 @@ class Values:
     def to(self, dtype: Any, *_: Any, **__: Any) -> Self:
         return self.combined(_cast_to(str(dtype)), kind=CAST)
 
+    cast = to
+
     def broadcast_to(self, *shape: Any) -> Self:
         sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
         whole = tuple(map(int, sizes))
@@ -213,6 +215,9 @@ class Values:
 
     def __int__(self) -> int:
         return int(self.numbers.flat[0])
+
+    def __float__(self) -> float:
+        return float(self.numbers.flat[0])
 
     __index__ = __int__
     __hash__ = None  # type: ignore[assignment]
@@ -324,5 +329,24 @@ class Address:
     def __add__(self, more: Any) -> "Address":
         return Address(self.tensor, more + self.at)
 
+    __radd__ = __add__
+
+    def __sub__(self, less: Any) -> "Address":
+        return Address(self.tensor, self.at - less)
+
     def to(self, *_: Any, **__: Any) -> "Address":
         return self
+
+    def __getitem__(self, part: Any) -> "Address":
+        return Address(self.tensor, self.at[part])
+
+    @property
+    def dtype(self) -> "Address":
+        """As that of what it points to."""
+        return self
+
+    type = dtype
+
+    @property
+    def element_ty(self) -> Name:
+        return Name({1: "int8", 2: "bfloat16", 4: "float32"}.get(self.tensor.item_bytes, "int64"))

@@ -23,7 +23,20 @@ def width_along(axis: int, access: Access, elements: Mapping[str, int]) -> int:
     places = np.moveaxis(access.places, axis, -1)
     names = [name for name in ("z", "y", "x", "r0", "r1") if name in elements][-places.ndim :]
     size = elements[names[axis]] if len(names) == places.ndim else 1
-    return _width(places, size, WIDEST_BYTES // access.tensor.item_bytes)
+    widest = WIDEST_BYTES // access.tensor.item_bytes
+    if not elements:  # of a kernel that somebody wrote only the mask tells
+        size, widest = 0, min(widest, _width_of_mask(np.moveaxis(access.is_asked, axis, -1)))
+    return _width(places, size, widest)
+
+
+def _width_of_mask(is_asked: Numbers) -> int:
+    """How many neighbours in a row are always either all asked for or none of them."""
+    width = 1
+    while (wider := 2 * width) <= WIDEST_BYTES and not is_asked.shape[-1] % wider:
+        if (is_asked[..., ::wider] != is_asked[..., wider - 1 :: wider]).any():
+            break
+        width = wider
+    return width
 
 
 def _width(places: Numbers, number: int, widest: int) -> int:

@@ -65,7 +65,7 @@ class FusedKernel:
         of, found = self._written.get(key, ("", {}))
         if not of or (found and of != tables.digest):
             launch = self._launch(self._autotuner.configs[0], told, tables)
-            found = _or({}, lambda: self._sure_of(launch))
+            found = or_else({}, lambda: self._sure_of(launch))
             self._written[key] = tables.digest, found
         return found
 
@@ -87,7 +87,7 @@ class FusedKernel:
 
     def _grid(self, arguments: tuple[Any, ...], config: Any) -> Any:
         """Empty where it cannot be told."""
-        return _or((), lambda: self._autotuner._interpret_args_grid(arguments, config)[1])
+        return or_else((), lambda: self._autotuner._interpret_args_grid(arguments, config)[1])
 
     def _seconds(self, work: Work) -> float:
         number, operations, num_bytes, sizes = work
@@ -96,17 +96,8 @@ class FusedKernel:
 
     def _work_of(self, launch: Launch) -> Work:
         default = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
-        cost = _or(default, lambda: self._cost_of(launch)) if launch.grid else default
-        sizes = [cost.num_blocks, 0, round(1e9 * cost.waiting_seconds), round(cost.asked_bytes)]
-        added = [launch.given[name].elements for name in self._kernel.added if name in launch.given]
-        if cost.num_additions and added:
-            sizes = [0, cost.num_additions, added[0], cost.num_rows]
-        number = DTYPE_NUMBERS[torch.float32]
-        return number, cost.operations, cost.num_bytes, FOUR(*sizes)
-
-    def _cost_of(self, launch: Launch) -> Cost:
-        find = lambda: sample_of(launch, self._gpu).cost(self._gpu)  # noqa: E731
-        return Cost(*kept("cost", launch, self._gpu, find))
+        cost = or_else(default, lambda: cost_of(launch, self._gpu)) if launch.grid else default
+        return work_of_cost(cost)
 
     def _with_crowd(self, work: Work, launch: Launch) -> Work:
         number, operations, num_bytes, sizes = work
@@ -114,7 +105,7 @@ class FusedKernel:
         if not num_additions:
             return work
         find = lambda: [crowd_of(launch, self._gpu)]  # noqa: E731
-        (share,) = _or([0.0], lambda: kept("crowd", launch, self._gpu, find))
+        (share,) = or_else([0.0], lambda: kept("crowd", launch, self._gpu, find))
         crowd = round(CROWD_PARTS * share)
         return number, operations, num_bytes, FOUR(crowd, num_additions, places, rows)
 
@@ -124,7 +115,18 @@ class FusedKernel:
         return Launch(self._kernel, given, ONE, config.num_warps, self._changed, tables)
 
 
-def _or(default: Any, found: Callable[[], Any]) -> Any:
+def cost_of(launch: Launch, gpu: Gpu) -> Cost:
+    return Cost(*kept("cost", launch, gpu, lambda: sample_of(launch, gpu).cost(gpu)))
+
+
+def work_of_cost(cost: Cost) -> Work:
+    sizes = [cost.num_blocks, 0, round(1e9 * cost.waiting_seconds), round(cost.asked_bytes)]
+    if cost.num_additions and cost.num_places:
+        sizes = [0, cost.num_additions, cost.num_places, cost.num_rows]
+    return DTYPE_NUMBERS[torch.float32], cost.operations, cost.num_bytes, FOUR(*sizes)
+
+
+def or_else(default: Any, found: Callable[[], Any]) -> Any:
     """The default where a kernel has something that is not stood in for."""
     try:
         return found()

@@ -1,15 +1,19 @@
-"""Launching a Triton kernel does nothing but note the bytes of its tensors.
+"""Launching a Triton kernel does nothing but note its work.
 
-Why: the kernel cannot run without a GPU. Its caller allocates the results. Its time is that of
-going once through every tensor it is given, and the answer says so.
+Why: the kernel cannot run without a GPU. Its caller allocates the results. Its time follows from a
+few of its blocks, which run on the host (fused/by_hand.py). Where these use something that is not
+stood in for, it is that of going once through every tensor, and the answer says so.
 Versions: triton 3.
 """
 
 import sys
 from typing import Any
 
+from vramcast.simulate.fused.by_hand import ByHand
+from vramcast.simulate.fused.works import or_else
 from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
+from vramcast.tracing.work import JIT, PLAIN
 
 LIBRARY = "triton.runtime.jit"
 # Python calls of a launch on an H200, without those here.
@@ -17,9 +21,23 @@ NUM_CALLS = 17
 
 
 def apply(patcher: Patcher) -> None:
-    def launch(self: Any, *arguments: Any, **options: Any) -> None:
-        patcher.gpu.device.library.vramcast_add_python_calls(NUM_CALLS)
-        work = work_of("triton", (*arguments, *options.values()), {}, None)
-        patcher.gpu.device.library.vramcast_add_work(f"triton::{self.__name__}".encode(), *work)
+    library, known = patcher.gpu.device.library, dict[int, ByHand]()
+
+    def of(function: Any) -> ByHand:
+        if id(function) not in known:
+            known[id(function)] = ByHand(function)
+        return known[id(function)]
+
+    def launch(
+        self: Any, *arguments: Any, grid: Any = (), warmup: bool = False, **options: Any
+    ) -> None:
+        library.vramcast_add_python_calls(NUM_CALLS)
+        with patcher.gpu.not_counting():
+            work = or_else(None, lambda: of(self).work(grid, arguments, options, patcher.gpu.model))
+        if work:
+            library.vramcast_add_work(f"{JIT}{self.__name__}".encode(), *work, PLAIN)
+        else:
+            given = work_of("triton", (*arguments, *options.values()), {}, None)
+            library.vramcast_add_work(f"triton::{self.__name__}".encode(), *given)
 
     patcher.put(sys.modules[LIBRARY].JITFunction, "run", launch)
