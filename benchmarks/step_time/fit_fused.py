@@ -24,8 +24,9 @@ from steps import HERE, RECORDED
 from vramcast.forecast.timing.fused import ENOUGH
 from vramcast.forecast.timing.kernels import CACHED, IN_CACHE, OF_MEMORY
 from vramcast.forecast.timing.rates import TABLE, peak_flops
-from vramcast.simulate.fused.costs import LANES, OPERATION_COSTS, Sample, sample_of
+from vramcast.simulate.fused.costs import LANES, Sample, sample_of
 from vramcast.simulate.fused.launch import Kernel, Launch
+from vramcast.simulate.fused.rules import OPERATION_COSTS
 from vramcast.simulate.fused.values import Tensor
 from vramcast.simulate.fused.works import ONE
 from vramcast.tracing.work import GENERATED
@@ -80,7 +81,7 @@ class Model:
         self.names = [*self.operations, *START]
         kinds = self.operations
         self._counts = np.array([[s.operations.get(kind, 0) for kind in kinds] for s in samples])
-        columns = {name: [getattr(s, name) for s in samples] for name in Sample._fields[1:]}
+        columns = {name: [getattr(s, name) for s in samples] for name in Sample._fields[1:-1]}
         self._of = {name: np.array(numbers, float) for name, numbers in columns.items()}
         self.seconds = np.array([kernel.seconds for kernel in kernels])
 

@@ -14,11 +14,11 @@ from vramcast.forecast.timing.additions import PASS_SECONDS
 from vramcast.forecast.timing.kernels import kernel_time
 from vramcast.forecast.timing.rates import shipped
 from vramcast.hardware.gpus import find_gpu
-from vramcast.simulate.fused import costs
 from vramcast.simulate.fused.contents import may_be_sure, written_by
 from vramcast.simulate.fused.costs import Sample, sample_of
 from vramcast.simulate.fused.crowds import crowd_of
 from vramcast.simulate.fused.launch import Kernel, Launch, Tables
+from vramcast.simulate.fused.rules import OPERATION_COSTS
 from vramcast.simulate.fused.values import Tensor
 from vramcast.simulate.fused.works import FusedKernel
 from vramcast.simulate.kernels.work import DTYPE_NUMBERS
@@ -192,7 +192,7 @@ def test_the_work_of_a_launch_has_operations_bytes_waiting_and_what_is_asked() -
     x, row, out = torch.empty(1 << 20), torch.empty(64), torch.empty(1 << 20)
     kernel = FusedKernel(autotuner(POINTWISE, POINTWISE_NAMES, (1024, 1, 1)), GPU)
     _, operations, num_bytes, sizes = kernel.work((x, row, out, 1 << 20))
-    assert operations > costs.OPERATION_COSTS["tanh"] * (1 << 20)
+    assert operations > OPERATION_COSTS["tanh"] * (1 << 20)
     assert num_bytes == pytest.approx(8 * (1 << 20), rel=1e-3)
     assert sizes[:3] == [1024, 0, 0] and sizes[3] >= 4 * (1 << 20)
 

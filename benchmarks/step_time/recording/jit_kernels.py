@@ -1,9 +1,9 @@
 """Records Triton kernels that people wrote: how they were launched, and their seconds.
 
-    python benchmarks/step_time/recording/jit_kernels.py OUT.jsonl SECONDS EACH
+    python benchmarks/step_time/recording/jit_kernels.py OUT.jsonl SECONDS FIRST EACH
 
-Of each case of families/own_triton.py and families/others_triton.py so many launches are drawn.
-Several processes compile and choose configurations first; then one after the other is measured. A
+Of each case of families/own_triton.py and families/others_triton.py so many launches are drawn,
+from number FIRST on. Several processes compile and choose configurations first; then one after the other is measured. A
 line of OUT is a kernel: [case, number, kernel, grid, warps, its arguments by name, seconds]. Of
 arguments tensors are [elements from the first to the last, bytes of one, which storage].
 """
@@ -73,8 +73,8 @@ def _told(value: Any, storages: dict[int, int]) -> Any:
     return value if is_plain else f"{TYPE}{value}"
 
 
-def drawn(each: int) -> Iterator[tuple[str, int, Callable[[], Any]]]:
-    for number in range(each):
+def drawn(first: int, each: int) -> Iterator[tuple[str, int, Callable[[], Any]]]:
+    for number in range(first, first + each):
         for case in CASES:
             yield (
                 case.__name__,
@@ -92,8 +92,8 @@ def prepared(name: str, number: int, make: Callable[[], Any]) -> None:
         print(f"{name} {number}: {type(problem).__name__} {str(problem)[:200]}", flush=True)
 
 
-def prepare(part: int, each: int) -> None:
-    for place, one in enumerate(drawn(each)):
+def prepare(part: int, first: int, each: int) -> None:
+    for place, one in enumerate(drawn(first, each)):
         if place % PROCESSES == part:
             prepared(*one)
 
@@ -127,10 +127,12 @@ def measured(launches: Launches, launch: Callable[[], Any]) -> list[list[Any]]:
 
 
 def main() -> None:
-    out, seconds, each = Path(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
+    out, seconds, first, each = Path(sys.argv[1]), float(sys.argv[2]), *map(int, sys.argv[3:])
     until, begun = time.time() + seconds, time.time()
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=prepare, args=(part, each)) for part in range(PROCESSES)]
+    workers = [
+        context.Process(target=prepare, args=(part, first, each)) for part in range(PROCESSES)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -140,7 +142,7 @@ def main() -> None:
     print(f"compiled, {until - time.time():.0f} s before the end", flush=True)
     launches = Launches()
     with out.open("w") as file:
-        for name, number, make in drawn(each):
+        for name, number, make in drawn(first, each):
             if time.time() > until:
                 print(f"{name} {number}: no time", flush=True)
                 continue

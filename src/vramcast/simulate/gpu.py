@@ -58,6 +58,7 @@ class SimulatedGpu:
     graphs: CudaGraphs = field(default_factory=CudaGraphs)
     computes: bool = False  # whether the host computes everything that the GPU would
     was_timed: bool = False  # whether the last compilation timed a kernel
+    timed: list[float] | None = None  # seconds of Triton kernels, while these are only tried
     num_timed: int = 0  # kernels that Inductor has timed while it compiled
     num_not_kept: int = 0  # graphs that Inductor's cache does not keep
     compilations: Compilations | None = None

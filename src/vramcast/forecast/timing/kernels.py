@@ -57,6 +57,7 @@ from vramcast.tracing.work import (
     ACCESS_NAMES,
     DROPPED,
     GENERATED,
+    JIT,
     MASKED,
     MASKED_AND_DROPPED,
     PLAIN,
@@ -248,7 +249,7 @@ def kernel_class(work: OperatorWork, rates: Rates) -> str:
     if crosses(work):
         return _memory_kind(work)
     if work.is_generated:
-        return "generated"
+        return "by_hand" if work.operator.startswith(JIT) else "generated"
     if work.flops > 0:
         if work.operator in PRODUCTS:
             return "products"

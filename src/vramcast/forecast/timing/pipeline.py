@@ -144,7 +144,8 @@ def device_factor_of(
 
 
 def _like(work: OperatorWork) -> tuple[str, str]:
-    return (GENERATED, "") if work.is_generated else (work.operator, work.precision)
+    is_own = work.operator.startswith(GENERATED)
+    return (GENERATED, "") if is_own else (work.operator, work.precision)
 
 
 def period_seconds(

@@ -15,6 +15,7 @@ import numpy as np
 from vramcast.forecast.timing.rates import peak_flops
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.fused.launch import Launch
+from vramcast.simulate.fused.rules import DOT, Rules
 from vramcast.simulate.fused.shared_memory import shared_cycles
 from vramcast.simulate.fused.values import (
     ADDED,
@@ -30,38 +31,8 @@ from vramcast.simulate.fused.windows import bytes_of_reads, distinct_bytes
 
 SECTORS_OF_LINE = 4
 LANES = 128  # of a multiprocessor, for additions
-# In additions that a multiprocessor's lane makes, as recorded on an H200
-# (benchmarks/step_time/fit_fused.py; powers were not). What is not named costs one.
-OPERATION_COSTS = {
-    "plain": 1.39,
-    "whole": 0.933,
-    "cast": 1.36,
-    "whole_div": 0.0,
-    "div": 5.28,
-    "sqrt": 0.0,
-    "rsqrt": 11.6,
-    "exp": 5.62,
-    "exp1": 40.7,
-    "sigmoid": 9.58,
-    "tanh": 13.8,
-    "erf": 35.4,
-    "sin": 30.0,
-    "pow": 60.0,
-    "rand": 109.0,
-    "reduction": 9.85,
-    "column_sum": 9.85,
-    "online_softmax": 33.5,
-    "welford": 15.2,
-    "scan": 71.7,
-    "dot": 0.15,  # a product and a sum, of tensor cores
-}
-ASKED_COST = 2.08  # of a thread that asks for what it reads
-# Of a block: a round of its loops, and a sum over its elements.
-ROUND_SECONDS, REDUCTION_SECONDS = 0.133e-6, 0.128e-6
-# A byte that is written in a part of a sector, in bytes that are read.
-PART_WRITTEN = 10.8
-# Registers: some, and those of each element that a thread reads, by whether there are loops.
-REGISTERS, REGISTERS_OF_ELEMENT, MOST_READS = 24, {False: 4, True: 0.25}, 8
+REGISTERS, MOST_REGISTERS, FEWEST_REGISTERS = 24, 255, 32  # of a thread; some are always needed
+REGISTER_BYTES = 4
 REGISTERS_OF_MULTIPROCESSOR, MOST_WARPS, MOST_BLOCKS = 1 << 16, 64, 32
 # The share of the cache that a tensor has which several blocks read. All else streams through it.
 OF_CACHE = 0.25
@@ -91,33 +62,54 @@ class Sample(NamedTuple):
     asked_bytes: float
     part_written_bytes: float
     num_blocks: int
-    rounds: int
-    reductions: int
+    rounds: float
+    reductions: float
     resident: int  # blocks that a multiprocessor has at once
     num_additions: float
     num_places: int
     num_rows: float
     shared_cycles: float  # of multiprocessors
+    pipelined: float  # of the rounds
+    depth: int  # of reads that wait for each other
+    passes: float  # of lines of the cache, to warps
+    spilled: float  # registers
+    rules: Rules
 
     def cost(self, gpu: Gpu) -> Cost:
-        operations = sum(OPERATION_COSTS.get(kind, 1.0) * n for kind, n in self.operations.items())
+        rules, lanes = self.rules, peak_flops(gpu, "fp32") / 2
         turns = max(1.0, self.num_blocks / (gpu.num_multiprocessors * self.resident))
-        in_turn = ROUND_SECONDS * self.rounds + REDUCTION_SECONDS * self.reductions
-        shared = self.shared_cycles * LANES / (peak_flops(gpu, "fp32") / 2)
+        idle = max(1.0, gpu.num_multiprocessors / self.num_blocks)
+        reading = turns * rules.read_seconds * self.depth
+        in_turn = (
+            rules.round_seconds * (self.rounds - self.pipelined)
+            + rules.pipelined_seconds * self.pipelined
+            + rules.reduction_seconds * self.reductions
+        )
+        spilled_bytes = 2 * REGISTER_BYTES * rules.spilled * self.spilled
+        asked_bytes = self.asked_bytes + spilled_bytes
+        asked_bytes += rules.part_written * self.part_written_bytes
         return Cost(
-            operations + ASKED_COST * self.loads,
+            max(self._operations, reading * lanes / idle),
             self.num_bytes,
-            self.asked_bytes + PART_WRITTEN * self.part_written_bytes,
+            max(asked_bytes, rules.pass_bytes * self.passes),
             self.num_blocks,
-            turns * in_turn + shared,
+            turns * in_turn + self.shared_cycles * LANES / lanes,
             round(self.num_additions),
             self.num_places,
             round(self.num_rows),
         )
 
+    @property
+    def _operations(self) -> float:
+        costs = self.rules.operations
+        parts = {kind: costs.get(kind, 1.0) * n for kind, n in self.operations.items()}
+        products = parts.pop(DOT, 0.0)
+        return math.hypot(sum(parts.values()) + self.rules.asked * self.loads, products)
+
 
 def sample_of(launch: Launch, gpu: Gpu) -> Sample:
     grid, elements = launch.grid, launch.elements
+    rules, threads = launch.kernel.rules, WARP * launch.num_warps
     places = [_blocks_at(share, grid) for share in PLACES]
     runs = [[launch.run(block) for block in run] for run in places]
     notes = [note for run in runs for note in run]
@@ -127,9 +119,10 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         for kind, number in note.operations.items():
             operations[kind] += more * number
         for access in note.accesses:
-            for name, number in _of_access(access, elements):
+            for name, number in _of_access(access, elements, threads):
                 sums[name] += more * access.share * number
-    resident = resident_of(notes[0], launch.num_warps)
+    needed = registers_of(notes[0], threads, rules)
+    resident = resident_of(notes[0], threads, rules)
     return Sample(
         operations,
         sums["loads"],
@@ -138,29 +131,48 @@ def sample_of(launch: Launch, gpu: Gpu) -> Sample:
         sums["part_written"],
         math.prod(grid),
         max(note.rounds for note in notes),
-        max(note.reductions for note in notes),
+        max(n.repeated_reductions if rules.is_repeated else n.reductions for n in notes),
         resident,
         sums["additions"],
         next((a.tensor.elements for a in notes[0].accesses if a.way == ADDED), 0),
         sums["rows"],
         more * sum(shared_cycles(note, launch.num_warps, elements) for note in notes),
+        max(note.pipelined for note in notes),
+        max(note.depth for note in notes),
+        sums["passes"],
+        max(0.0, needed - MOST_REGISTERS) * threads * math.prod(grid),
+        rules,
     )
 
 
-def _of_access(access: Access, elements: Mapping[str, int]) -> list[tuple[str, float]]:
+def _of_access(
+    access: Access, elements: Mapping[str, int], threads: int
+) -> list[tuple[str, float]]:
     number = float(access.is_asked.sum())
     if access.way == ADDED:
         return [("additions", number), ("rows", _num_rows(access))]
     axis = fastest(access.places)
     places, is_asked = (np.moveaxis(each, axis, -1) for each in (access.places, access.is_asked))
     width = width_along(axis, access, elements)
+    passes = "passes", _passes(access, width, threads)
     if access.way == LOADED:
         lines = distinct(access.sectors // SECTORS_OF_LINE).size
-        return [("loads", number / width), ("asked", lines * SECTORS_OF_LINE * SECTOR_BYTES)]
+        asked = lines * SECTORS_OF_LINE * SECTOR_BYTES
+        return [("loads", number / width), ("asked", asked), passes]
     warps = np.arange(places.size).reshape(places.shape) // (WARP * width)
     written = (warps << 40) + places * access.tensor.item_bytes // SECTOR_BYTES
     by_warps = distinct(written[is_asked]).size * SECTOR_BYTES
-    return [("part_written", by_warps - number * access.tensor.item_bytes)]
+    return [("part_written", by_warps - number * access.tensor.item_bytes), passes]
+
+
+def _passes(access: Access, width: int, threads: int) -> float:
+    """How many lines of the cache warps get. Where a thread asks for its neighbouring elements one
+    after the other, a line is asked for again each time."""
+    of_thread = max(1, access.places.size // threads)
+    width, own = min(width, of_thread), min(max(width, access.own_width), of_thread)
+    line_bytes = SECTORS_OF_LINE * SECTOR_BYTES
+    lines = max(1.0, WARP * own * access.tensor.item_bytes / line_bytes)
+    return access.places.size / (WARP * width) * lines
 
 
 def _num_rows(access: Access) -> float:
@@ -213,6 +225,9 @@ def _moved_bytes(
     if scattered:
         for tensor, of_each in bytes_of_reads(launch, scattered, at_once, gpu).items():
             moved[tensor, LOADED] = min(moved[tensor, LOADED], of_each * asked[tensor])
+    turns = math.ceil(math.prod(launch.grid) / at_once)
+    for tensor in asked if launch.kernel.rules.reads_once else ():
+        moved[tensor, LOADED] = min(moved[tensor, LOADED], float(turns * tensor.num_bytes))
     in_use = at_once / math.prod(launch.grid) * sum(moved.values())
     missed = max(0.0, 1 - gpu.l2_cache_bytes / max(1.0, in_use))
     return missed * again + sum(
@@ -235,10 +250,17 @@ def _missed_bytes(num_bytes: float, whole_bytes: int, gpu: Gpu) -> float:
     return num_bytes - again * min(1.0, OF_CACHE * gpu.l2_cache_bytes / max(1, whole_bytes))
 
 
-def resident_of(note: Notes, num_warps: int) -> int:
+def registers_of(note: Notes, threads: int, rules: Rules) -> float:
+    """That a thread would need."""
     loads = [access.places.size for access in note.accesses if access.way == LOADED]
-    of_thread = max(loads, default=1) / (WARP * num_warps)
-    of_element = REGISTERS_OF_ELEMENT[note.rounds > 0]
-    registers = REGISTERS + of_element * of_thread * min(len(loads), MOST_READS)
-    blocks = REGISTERS_OF_MULTIPROCESSOR / (min(255.0, max(32.0, registers)) * WARP * num_warps)
-    return max(1, int(min(blocks, MOST_WARPS / num_warps, MOST_BLOCKS)))
+    of_element = rules.registers[note.rounds > 0]
+    of_thread = max(loads, default=1) / threads
+    return REGISTERS + of_element * of_thread * min(len(loads), rules.most_reads)
+
+
+def resident_of(note: Notes, threads: int, rules: Rules) -> int:
+    """Blocks that a multiprocessor has at once."""
+    registers = registers_of(note, threads, rules)
+    in_use = min(MOST_REGISTERS, max(FEWEST_REGISTERS, registers)) * threads
+    blocks = REGISTERS_OF_MULTIPROCESSOR / in_use
+    return max(1, int(min(blocks, MOST_WARPS * WARP / threads, MOST_BLOCKS)))

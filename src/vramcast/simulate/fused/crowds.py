@@ -8,6 +8,7 @@ from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.fused.costs import resident_of
 from vramcast.simulate.fused.launch import Launch
 from vramcast.simulate.fused.values import ADDED, Notes, Numbers
+from vramcast.simulate.fused.widths import WARP
 
 TIMES = 4  # that blocks are looked at which run at once
 # How many of their additions, at least so many blocks, and at most.
@@ -23,7 +24,10 @@ def crowd_of(launch: Launch, gpu: Gpu) -> float:
     first = launch.run([0] * len(launch.grid))
     by_block = max(1, _places(first).size)
     number = math.prod(launch.grid)
-    span = min(number, gpu.num_multiprocessors * resident_of(first, launch.num_warps))
+    span = min(
+        number,
+        gpu.num_multiprocessors * resident_of(first, WARP * launch.num_warps, launch.kernel.rules),
+    )
     num_run = min(max(FEWEST_BLOCKS, math.ceil(ADDITIONS / by_block)), MOST_BLOCKS)
     begins = np.linspace(0, number - span, TIMES).astype(int)
     chosen = (begin + np.arange(0, span, math.ceil(span / num_run)) for begin in begins)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vramcast.simulate.fused.language import REDUCTIONS, SLOW, TYPES, Language
-from vramcast.simulate.fused.values import Address, Name, Values
+from vramcast.simulate.fused.values import Access, Address, Done, Name, Values
 
 TRITON = "triton"
 # What a kernel may name of Python, with a meaning of its own.
@@ -23,6 +23,9 @@ SCANS = ("cumsum", "cumprod", "associative_scan")
 # Functions of each element that numpy has under no such name, or has as no function of each.
 PLAIN_FUNCTIONS = ("cast", "fdiv", "clamp", "isnan", "rint", "round", "umulhi", "finitef")
 ALIASES = {"fdiv": "divide", "div_rn": "divide", "abs": "absolute", "rint": "rint"}
+
+
+MOST_ACCESSES = 4096  # of a block: one that waits for another block would never end
 
 
 class Block(NamedTuple):
@@ -40,6 +43,7 @@ class JitLanguage(Language):
         super().__init__(*given)
         self.math = self.extra = self.cuda = self.libdevice = self.language = self
         self._scopes: dict[int, Scope] = {}
+        self.num_dots = self.num_accesses = 0
 
     def __getattr__(self, name: str) -> Any:
         if name in HINTS:
@@ -85,9 +89,15 @@ class JitLanguage(Language):
 
     def range(self, first: Any, end: Any = None, step: Any = 1, **_: Any) -> Iterator[int]:
         first, end = (0, first) if end is None else (first, end)
-        return super().range(first, end, step)
+        before, times = self.num_dots, self.notes.share
+        yield from super().range(first, end, step)
+        if self.num_dots > before:
+            self.notes.pipelined += times * len(builtins.range(int(first), int(end), int(step)))
 
-    static_range = range
+    def static_range(self, first: Any, end: Any = None, step: Any = 1, **_: Any) -> Iterator[int]:
+        """Rounds that the compiler writes out, so that none waits for the one before."""
+        first, end = (0, first) if end is None else (first, end)
+        return iter(builtins.range(int(first), int(end), int(step)))
 
     def make_block_ptr(
         self,
@@ -131,10 +141,17 @@ class JitLanguage(Language):
                 mask = is_inside if mask is None else mask & is_inside
         return address, mask
 
+    def _accessed(self, *given: Any) -> tuple[Access, Done]:
+        self.num_accesses += 1
+        if self.num_accesses > MOST_ACCESSES:
+            raise RecursionError(f"a block has more than {MOST_ACCESSES:,} reads and writes")
+        return super()._accessed(*given)
+
     def dot(self, one: Values, other: Values, acc: Any = None, *_: Any, **__: Any) -> Values:
         """What it finds is not computed."""
         rows, inner, columns = one.shape[-2], one.shape[-1], other.shape[-1]
         sides = (*one.shape[:-2], rows, columns)
+        self.num_dots += 1
         done = self.notes.did("dot", math.prod(sides) * inner, one, other, acc)
         return Values(np.ones(sides), self.notes, done)
 

@@ -109,7 +109,7 @@ class Language:
         first, end, step = int(first), int(end), int(step)
         number = max(0, -(-(end - first) // step))
         taken, before = min(number, MOST_ROUNDS), self.notes.share
-        self.notes.rounds += number
+        self.notes.rounds += number * before
         self.notes.loops += 1
         self.notes.is_shortened |= taken < number
         for turn in range(taken):
@@ -225,7 +225,8 @@ class Language:
         if table is None:
             found = self._made_up(access)
         else:
-            found = np.where(access.is_asked, table[access.places], numbers_of(other))
+            inside = access.places % table.size
+            found = np.where(access.is_asked, table[inside], numbers_of(other))
         known = table is not None and all(map(is_known, (address.at, mask)))
         at = found if np.ndim(numbers_of(address.at)) else found[0]
         return Values(at, self.notes, done, is_known=known)
@@ -243,11 +244,12 @@ class Language:
 
     def _accessed(self, address: Address, mask: Any, way: str, *given: Any) -> tuple[Access, Done]:
         places = np.asarray(numbers_of(address.at)).astype(np.int64)
-        elements = address.tensor.elements
-        if places.size and (places.max() >= elements or places.min() < 0):
-            places = places % max(1, elements)  # of a number that was made up, or masked
+        elements = max(1, address.tensor.elements)
         is_asked = True if mask is None else numbers_of(mask)
         places, is_asked = np.broadcast_arrays(np.atleast_1d(places), is_asked)
+        is_outside = is_asked & ((places < 0) | (places >= elements))
+        if is_outside.any():  # of a number that was made up
+            places = np.where(is_outside, places % elements, places)
         share, loop, causes = self.notes.share, self.notes.loops, causes_of((address,))
         found = Access(address.tensor, places, is_asked, way, share, loop, causes)
         return found, self.notes.accessed(found, address, mask, *given)

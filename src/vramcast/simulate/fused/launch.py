@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vramcast.simulate.fused.language import Language
-from vramcast.simulate.fused.values import Address, Notes, Numbers, Tensor, Values
+from vramcast.simulate.fused.rules import OF_INDUCTOR
+from vramcast.simulate.fused.values import Access, Address, Notes, Numbers, Tensor, Values
 
 # Names of a block's sides end with the first, of arguments that say how long an axis is with the
 # other.
@@ -26,6 +27,7 @@ def axis_of(name: str) -> str:
 class Kernel:
     """That Inductor wrote."""
 
+    rules = OF_INDUCTOR
     uses_all_tensors = True  # that it is given; where a block does not, it is several kernels
 
     def __init__(self, source: str, name: str, names: Sequence[str]) -> None:
@@ -47,6 +49,10 @@ class Kernel:
         exec(self._code, scope)
         function: Callable[..., Any] = scope[self.name]
         return function
+
+    def limited(self, launch: "Launch", accesses: list[Access]) -> list[Access]:
+        """With what its compiler knows of how wide they may be."""
+        return accesses
 
     def argument(self, name: str, value: Any, notes: Notes) -> Any:
         if isinstance(value, Tensor):
@@ -91,6 +97,7 @@ class Launch(NamedTuple):
         with np.errstate(all="ignore"):  # of numbers that were made up
             function(*arguments)
         notes.count()
+        notes.accesses = kernel.limited(self, notes.accesses)
         return notes
 
     @property

@@ -47,6 +47,8 @@ class Access:
     share: float  # how often the block does it, of a loop of which a part was gone through
     loop: int  # the number of the block's loop, 0 outside of them
     address: tuple["Done", ...]  # what it was computed by
+    most_width: int = 16  # of what a thread asks for at once, in elements
+    own_width: int = 0  # neighbours that a thread has, which it may ask for one after the other
 
     @cached_property
     def sectors(self) -> Numbers:
@@ -67,6 +69,7 @@ class Done:
     kind: str
     number: float
     causes: tuple["Done", ...]
+    share: float  # how often, as of an access
     access: Access | None = None
 
 
@@ -81,8 +84,11 @@ class Notes:
         self.accesses: list[Access] = []
         self.written: list[Written] = []
         self.reductions = 0
+        self.repeated_reductions = 0.0  # in each round of its loops
         self.tensors = set[Tensor]()  # all that were named, used or not
-        self.rounds = 0  # of its loops
+        self.rounds = 0.0  # of its loops
+        self.pipelined = 0.0  # those of loops with products, which read ahead
+        self.depth = 0  # how many reads wait for each other, because one tells where the next is
         self.share = 1.0
         self.loops = 0
         self.is_shortened = False  # of some loop only a part was gone through
@@ -91,7 +97,8 @@ class Notes:
 
     def did(self, kind: str, number: int, *given: Any) -> Done:
         """Operations on what is given."""
-        done = Done(kind, number * self.share if number > 1 else 0.0, causes_of(given))
+        times = number * self.share if number > 1 else 0.0
+        done = Done(kind, times, causes_of(given), self.share)
         self._done.append(done)
         return done
 
@@ -110,7 +117,7 @@ class Notes:
         self._found = before
 
     def accessed(self, access: Access, *given: Any) -> Done:
-        done = Done(access.way, 0.0, causes_of(given), access)
+        done = Done(access.way, 0.0, causes_of(given), self.share, access)
         self.tensors.add(access.tensor)
         self._done.append(done)
         return done
@@ -132,7 +139,18 @@ class Notes:
                 self.accesses.append(done.access)
             else:
                 self.operations[done.kind] += done.number
-                self.reductions += done.kind in (REDUCTION, COLUMN_SUM)
+                is_reduction = done.kind in (REDUCTION, COLUMN_SUM)
+                self.reductions += is_reduction
+                self.repeated_reductions += is_reduction * done.share
+        self.depth = max(_depths(self._done, used).values(), default=0)
+
+
+def _depths(every: list[Done], used: set[Done]) -> dict[Done, int]:
+    depths: dict[Done, int] = {}
+    for done in every:  # in order, so that causes come before
+        before = max((depths.get(cause, 0) for cause in done.causes), default=0)
+        depths[done] = before + (done.kind == LOADED and done in used)
+    return depths
 
 
 class Name(str):

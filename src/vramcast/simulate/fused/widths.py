@@ -26,7 +26,7 @@ def width_along(axis: int, access: Access, elements: Mapping[str, int]) -> int:
     widest = WIDEST_BYTES // access.tensor.item_bytes
     if not elements:  # of a kernel that somebody wrote only the mask tells
         size, widest = 0, min(widest, _width_of_mask(np.moveaxis(access.is_asked, axis, -1)))
-    return _width(places, size, widest)
+    return _width(places, size, min(widest, access.most_width))
 
 
 def _width_of_mask(is_asked: Numbers) -> int:

@@ -82,17 +82,13 @@ class FusedKernel:
             for config in configs[: None if num_axes > 1 else 1]
         ]
         works = [self._work_of(launch) for launch in launches]
-        best = works.index(min(works, key=self._seconds)) if len(works) > 1 else 0
+        seconds = [seconds_of(work, self._gpu) for work in works[1:] and works]
+        best = seconds.index(min(seconds)) if seconds else 0
         return self._with_crowd(works[best], launches[best])
 
     def _grid(self, arguments: tuple[Any, ...], config: Any) -> Any:
         """Empty where it cannot be told."""
         return or_else((), lambda: self._autotuner._interpret_args_grid(arguments, config)[1])
-
-    def _seconds(self, work: Work) -> float:
-        number, operations, num_bytes, sizes = work
-        done = OperatorWork(FUSED, number, operations, num_bytes, tuple(sizes), FORWARD, PLAIN)
-        return kernel_time(done, self._gpu, shipped()).seconds
 
     def _work_of(self, launch: Launch) -> Work:
         default = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
@@ -117,6 +113,12 @@ class FusedKernel:
 
 def cost_of(launch: Launch, gpu: Gpu) -> Cost:
     return Cost(*kept("cost", launch, gpu, lambda: sample_of(launch, gpu).cost(gpu)))
+
+
+def seconds_of(work: Work, gpu: Gpu) -> float:
+    number, operations, num_bytes, sizes = work
+    done = OperatorWork(FUSED, number, operations, num_bytes, tuple(sizes), FORWARD, PLAIN)
+    return kernel_time(done, gpu, shipped()).seconds
 
 
 def work_of_cost(cost: Cost) -> Work:

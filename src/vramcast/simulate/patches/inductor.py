@@ -11,13 +11,15 @@ from typing import Any
 
 import torch
 
+from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attention
-from vramcast.simulate.fused.works import FusedKernel
+from vramcast.simulate.fused.by_hand import ByHand
+from vramcast.simulate.fused.works import FusedKernel, Work, or_else
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernel_resources import resources_of
 from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
-from vramcast.tracing.work import GENERATED, PLAIN, STRIDED
+from vramcast.tracing.work import GENERATED, JIT, PLAIN, STRIDED
 
 LIBRARY = "torch._inductor.runtime.triton_heuristics"
 MILLISECONDS = 1.0  # assumed for every configuration, so that the first is chosen
@@ -96,6 +98,7 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
     access = STRIDED if "ynumel" in kernel.fn.arg_names else PLAIN
     is_flex = is_flex_attention(kernel.fn.src)
     fused = FusedKernel(kernel, gpu.model) if is_own and not is_flex else None
+    by_hand = ByHand(kernel.fn) if kernel.custom_kernel else None
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
         flex = is_flex and flex_attention_work(kernel.fn, arguments, gpu)
@@ -103,6 +106,10 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
             library.vramcast_add_work(*flex, PLAIN)
         elif fused:
             library.vramcast_add_work(name, *fused.work(arguments), access)
+        elif work := by_hand and or_else(
+            None, lambda: _work_by_hand(by_hand, kernel, config, arguments, gpu.model)
+        ):
+            library.vramcast_add_work(f"{JIT}{kernel.fn.__name__}".encode(), *work, PLAIN)
         else:
             given = (*arguments, *options.values())
             library.vramcast_add_work(name, *work_of("triton", given, {}, None))
@@ -111,6 +118,15 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
     launch.cache_hash, launch.store_cubin = "", False
     launch.n_regs = launch.n_spills = launch.shared = 0
     return launch
+
+
+def _work_by_hand(
+    known: ByHand, kernel: Any, config: Any, arguments: tuple[Any, ...], gpu: Gpu
+) -> Work | None:
+    """Of a kernel that somebody wrote, in a compiled function."""
+    given = {**kernel.triton_meta["constants"], **config.kwargs, "num_warps": config.num_warps}
+    given |= zip((name for name in known.names if name not in given), arguments)
+    return known.work(kernel._interpret_args_grid(arguments, config)[1], (), given, gpu)
 
 
 def _check_shared_memory(kernel: Any, config: Any) -> None:
