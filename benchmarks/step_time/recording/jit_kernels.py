@@ -3,9 +3,10 @@
     python benchmarks/step_time/recording/jit_kernels.py OUT.jsonl SECONDS FIRST EACH
 
 Of each case of families/own_triton.py and families/others_triton.py so many launches are drawn,
-from number FIRST on. Several processes compile and choose configurations first; then one after the other is measured. A
-line of OUT is a kernel: [case, number, kernel, grid, warps, its arguments by name, seconds]. Of
-arguments tensors are [elements from the first to the last, bytes of one, which storage].
+from number FIRST on. Several processes compile and choose configurations first; then one after the
+other is measured. A line of OUT is a kernel: [case, number, kernel, grid, warps, its arguments by
+name, seconds]. Of arguments tensors are [elements from the first to the last, bytes of one, which
+storage].
 """
 
 from __future__ import annotations

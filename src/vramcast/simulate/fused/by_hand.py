@@ -96,13 +96,11 @@ class ByHand(Kernel):
     ) -> Work | None:
         """None where blocks use something that is not stood in for."""
         given = {**self._defaults, **dict(zip(self.names, arguments, strict=False)), **options}
-        sides = grid(given) if callable(grid) else grid
-        sides = [*(sides if isinstance(sides, Sequence) else (sides,))]
-        sides += [1] * (MOST_AXES - len(sides))
+        sides = padded(grid(given) if callable(grid) else grid)
         told = _told({name: given[name] for name in self.names})
         tables = tables_of([given[name] for name in self.names], [*told.values()])
         num_warps = given.get("num_warps", NUM_WARPS)
-        launch = Launch(self, told, [int(n) for n in sides], num_warps, tables=tables)
+        launch = Launch(self, told, sides, num_warps, tables=tables)
         key = repr((sorted(told.items()), sides, num_warps, tables.digest))
         if key not in self._works:
             self._works[key] = or_else(None, lambda: _work_of(launch, gpu))
@@ -118,6 +116,12 @@ def _width_of(access: Access) -> int:
 
 def without_mask(access: Access) -> Access:
     return replace(access, is_asked=np.ones(access.places.shape, bool))
+
+
+def padded(grid: Any) -> list[int]:
+    """With a number of blocks for each axis."""
+    sides = [*map(int, grid if isinstance(grid, Sequence) else (grid,))]
+    return sides + [1] * (MOST_AXES - len(sides))
 
 
 def _work_of(launch: Launch, gpu: Gpu) -> Work:
