@@ -184,4 +184,4 @@ def test_a_program_that_launches_them_has_a_time_and_no_note_of_bytes(tmp_path: 
     assert found.step is not None
     once = 2 * 4 * (1 << 26) / GPU.bandwidth_bytes_per_second
     assert 2 * once < found.step.device_seconds < 1.25 * 2 * once
-    assert not any("bytes moved" in note for note in found.not_modelled)
+    assert not any("bytes moved" in note for note in found.limits)
