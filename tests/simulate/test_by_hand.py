@@ -96,13 +96,20 @@ def test_reads_of_named_rows_wait_for_the_names() -> None:
     assert found.depth == 2
 
 
-@pytest.mark.parametrize("function", [jit_kernels.sorted_rows, jit_kernels.waiting])
+@pytest.mark.parametrize(
+    "function", [jit_kernels.sorted_rows, jit_kernels.waiting, jit_kernels.settling]
+)
 def test_what_is_not_stood_in_for_or_never_ends_is_left_to_its_bytes(function: Any) -> None:
     x = torch.zeros(1024)
     assert ByHand(function).work((1,), (x, x), {"BLOCK": 1024}, GPU) is None
 
 
-def test_a_changed_helper_makes_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_it_would_print_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    launch(jit_kernels.printing, 1, [1024, 4], BLOCK=1024).run([0, 0, 0])
+    assert capsys.readouterr().out == ""
+
+
+def test_another_text_is_another_kernel() -> None:
     before = ByHand(jit_kernels.added).digest
     assert before == ByHand(jit_kernels.added).digest
     assert before != ByHand(jit_kernels.added_in_blocks).digest

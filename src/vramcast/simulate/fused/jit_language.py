@@ -14,8 +14,6 @@ from vramcast.simulate.fused.language import REDUCTIONS, SLOW, TYPES, Language
 from vramcast.simulate.fused.values import Access, Address, Done, Name, Values
 
 TRITON = "triton"
-# What a kernel may name of Python, with a meaning of its own.
-LOOPS = ("range",)
 # These say something to the compiler, and return what they are given.
 HINTS = ("multiple_of", "max_contiguous", "max_constancy", "assume", "view", "make_tensor")
 SILENT = ("static_assert", "static_print", "device_print", "device_assert", "debug_barrier")
@@ -214,8 +212,10 @@ class Scope(dict[str, Any]):
         return self[self._function.__name__](*arguments, **options)
 
     def __missing__(self, name: str) -> Any:
-        if name in LOOPS:
+        if name == "range":
             return self._language.range
+        if name == "print":
+            return self._language.device_print
         found = self._seen.get(name)
         return getattr(builtins, name, None) if found is None else self._language.named(found)
 

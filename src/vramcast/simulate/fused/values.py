@@ -15,6 +15,7 @@ SECTOR_BYTES = 32
 LOADED, STORED, ADDED = "load", "store", "atomic_add"
 # An operation by the name of its cost (costs.py).
 PLAIN, WHOLE, DIVISION, WHOLE_DIVISION, CAST = "plain", "whole", "div", "whole_div", "cast"
+MOST_DECISIONS = 4096  # of a block
 REDUCTION, COLUMN_SUM = "reduction", "column_sum"  # along rows, across them
 
 
@@ -92,6 +93,7 @@ class Notes:
         self.share = 1.0
         self.loops = 0
         self.is_shortened = False  # of some loop only a part was gone through
+        self._decisions = 0
         self._done: list[Done] = []
         self._found: dict[Any, tuple[Any, Any]] = {}
 
@@ -115,6 +117,12 @@ class Notes:
         before = dict(self._found)
         yield
         self._found = before
+
+    def decide(self) -> None:
+        """A loop that goes on until some number that is made up has changed would never end."""
+        self._decisions += 1
+        if self._decisions > MOST_DECISIONS:
+            raise RecursionError(f"a block decides more than {MOST_DECISIONS:,} times")
 
     def accessed(self, access: Access, *given: Any) -> Done:
         done = Done(access.way, 0.0, causes_of(given), self.share, access)
@@ -229,6 +237,7 @@ class Values:
         return self.with_numbers(np.negative, "negative")
 
     def __bool__(self) -> bool:
+        self.notes.decide()
         return bool(self.numbers.flat[0])
 
     def __int__(self) -> int:

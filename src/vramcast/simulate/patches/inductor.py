@@ -98,7 +98,7 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
     access = STRIDED if "ynumel" in kernel.fn.arg_names else PLAIN
     is_flex = is_flex_attention(kernel.fn.src)
     fused = FusedKernel(kernel, gpu.model) if is_own and not is_flex else None
-    by_hand = ByHand(kernel.fn) if kernel.custom_kernel else None
+    by_hand = or_else(None, lambda: ByHand(kernel.fn)) if kernel.custom_kernel else None
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
         flex = is_flex and flex_attention_work(kernel.fn, arguments, gpu)
