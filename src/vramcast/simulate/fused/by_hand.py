@@ -78,7 +78,7 @@ class ByHand(Kernel):
             last = [number - 1 for number in launch.grid]
             blocks = last, [min(end, end // 4 * 2 + 1) for end in last]
             runs = [
-                [(_width_of(access), _width_of(without_mask(access))) for access in found.accesses]
+                [(_width_of(access), _width_of(_without_mask(access))) for access in found.accesses]
                 for found in map(twin.run, blocks)
             ]
             self._most_widths[key] = [
@@ -114,7 +114,7 @@ def _width_of(access: Access) -> int:
     return width_along(fastest(access.places), access, {})
 
 
-def without_mask(access: Access) -> Access:
+def _without_mask(access: Access) -> Access:
     return replace(access, is_asked=np.ones(access.places.shape, bool))
 
 

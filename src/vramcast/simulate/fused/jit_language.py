@@ -15,14 +15,12 @@ from vramcast.simulate.fused.values import Access, Address, Done, Name, Values
 
 TRITON = "triton"
 # These say something to the compiler, and return what they are given.
-HINTS = ("multiple_of", "max_contiguous", "max_constancy", "assume", "view", "make_tensor")
+HINTS = ("multiple_of", "max_contiguous", "max_constancy", "assume")
 SILENT = ("static_assert", "static_print", "device_print", "device_assert", "debug_barrier")
 SCANS = ("cumsum", "cumprod", "associative_scan")
 # Functions of each element that numpy has under no such name, or has as no function of each.
-PLAIN_FUNCTIONS = ("cast", "fdiv", "clamp", "isnan", "rint", "round", "umulhi", "finitef")
-ALIASES = {"fdiv": "divide", "div_rn": "divide", "abs": "absolute", "rint": "rint"}
-
-
+PLAIN_FUNCTIONS = ("cast", "clamp", "round", "umulhi", "finitef")
+ALIASES = {"fdiv": "divide", "div_rn": "divide", "abs": "absolute", "view": "reshape"}
 MOST_ACCESSES = 4096  # of a block: one that waits for another block would never end
 
 
@@ -44,6 +42,8 @@ class JitLanguage(Language):
         self.num_dots = self.num_accesses = 0
 
     def __getattr__(self, name: str) -> Any:
+        if name in ALIASES:
+            return getattr(self, ALIASES[name])
         if name in HINTS:
             return lambda given, *_, **__: given
         if name in SILENT:
@@ -52,8 +52,7 @@ class JitLanguage(Language):
             return partial(self._along, REDUCTIONS[name])
         if name in SCANS:
             return lambda values, *_, **__: self._with(values, "scan", values)
-        name = ALIASES.get(name, name)
-        is_known = name in SLOW or name in REDUCTIONS or name in TYPES or name in PLAIN_FUNCTIONS
+        is_known = name in SLOW or name in TYPES or name in PLAIN_FUNCTIONS
         if is_known or isinstance(getattr(np, name, None), np.ufunc):
             return super().__getattr__(name)
         raise AttributeError(f"{name} of Triton's language is not stood in for")
@@ -85,10 +84,11 @@ class JitLanguage(Language):
 
     # Blocks and numbers
 
-    def range(self, first: Any, end: Any = None, step: Any = 1, **_: Any) -> Iterator[int]:
+    def range(self, first: Any, end: Any = None, step: Any = 1, **_: Any) -> Iterator[Any]:
         first, end = (0, first) if end is None else (first, end)
         before, times = self.num_dots, self.notes.share
-        yield from super().range(first, end, step)
+        for turn in super().range(first, end, step):
+            yield self._values(turn)
         if self.num_dots > before:
             self.notes.pipelined += times * len(builtins.range(int(first), int(end), int(step)))
 
@@ -191,12 +191,10 @@ class JitLanguage(Language):
             found = self.expand_dims(found, along)
         return (found, found) if return_indices else found
 
-    def exp2(self, values: Any) -> Any:
-        return self._of_each("exp", "exp2")(values)
-
     def softmax(self, values: Values, *_: Any, **__: Any) -> Values:
-        raised = self._of_each("exp", "exp")(values - self.max(values, values.numbers.ndim - 1))
-        return raised / self.sum(raised, values.numbers.ndim - 1)
+        last = values.numbers.ndim - 1
+        raised = self.exp(values - self.max(values, last, keep_dims=True))
+        return raised / self.sum(raised, last, keep_dims=True)
 
 
 class Scope(dict[str, Any]):
