@@ -34,7 +34,7 @@ class ByHand(Kernel):
         self._function = function
         params = function.params
         self._defaults = {each.name: each.default for each in params if each.has_default}
-        self._constants = frozenset(each.name for each in params if each.is_constexpr)
+        self.constants = frozenset(each.name for each in params if each.is_constexpr)
         self._works: dict[str, Work | None] = {}
         self._most_widths: dict[str, list[tuple[int, int]]] = {}
 
@@ -51,7 +51,7 @@ class ByHand(Kernel):
     def argument(self, name: str, value: Any, notes: Notes) -> Any:
         if isinstance(value, Tensor):
             return Address(value)
-        if name in self._constants or not isinstance(value, int | float):
+        if name in self.constants or not isinstance(value, int | float):
             return JitLanguage.constant(value)
         return Values(value, notes, is_known=True)
 
@@ -71,7 +71,7 @@ class ByHand(Kernel):
         key = repr((launch.given, launch.grid))
         if key not in self._most_widths:
             given = {
-                name: number | 1 if name not in self._constants and _is_any(number) else number
+                name: number | 1 if name not in self.constants and _is_any(number) else number
                 for name, number in launch.given.items()
             }
             twin = launch._replace(kernel=_Unlimited(self._function), given=given)

@@ -125,7 +125,8 @@ def _work_by_hand(
 ) -> Work | None:
     """Of a kernel that somebody wrote, in a compiled function."""
     given = {**kernel.triton_meta["constants"], **config.kwargs, "num_warps": config.num_warps}
-    given |= zip((name for name in known.names if name not in given), arguments)
+    fixed = known.constants | config.kwargs.keys()
+    given |= zip((name for name in known.names if name not in fixed), arguments)
     return known.work(kernel._interpret_args_grid(arguments, config)[1], (), given, gpu)
 
 
