@@ -96,7 +96,8 @@ def test_reads_of_named_rows_wait_for_the_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [jit_kernels.sorted_rows, jit_kernels.waiting, jit_kernels.settling]
+    "function",
+    [jit_kernels.sorted_rows, jit_kernels.waiting, jit_kernels.settling, jit_kernels.opening],
 )
 def test_what_is_not_stood_in_for_or_never_ends_is_left_to_its_bytes(function: Any) -> None:
     x = torch.zeros(1024)

@@ -82,6 +82,13 @@ def settling(x, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def opening(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    open("a file that no kernel can open", "w")  # noqa: SIM115
+    tl.store(out + at, tl.load(x + at))
+
+
+@triton.jit
 def waiting(flag, out, BLOCK: tl.constexpr):
     while tl.load(flag) < 2:
         pass

@@ -21,6 +21,19 @@ SCANS = ("cumsum", "cumprod", "associative_scan")
 # Functions of each element that numpy has under no such name, or has as no function of each.
 PLAIN_FUNCTIONS = ("cast", "clamp", "round", "umulhi", "finitef")
 ALIASES = {"fdiv": "divide", "div_rn": "divide", "abs": "absolute", "view": "reshape"}
+# What Triton knows of Python's own functions. No other is run.
+BUILTINS: tuple[str, ...] = (
+    "abs",
+    "bool",
+    "enumerate",
+    "float",
+    "getattr",
+    "hasattr",
+    "int",
+    "isinstance",
+    "len",
+)
+BUILTINS += ("list", "max", "min", "reversed", "slice", "str", "sum", "tuple", "type", "zip")
 MOST_ACCESSES = 4096  # of a block: one that waits for another block would never end
 
 
@@ -215,7 +228,9 @@ class Scope(dict[str, Any]):
         if name == "print":
             return self._language.device_print
         found = self._seen.get(name)
-        return getattr(builtins, name, None) if found is None else self._language.named(found)
+        if found is None:
+            return getattr(builtins, name) if name in BUILTINS else None
+        return self._language.named(found)
 
 
 _codes: dict[str, types.CodeType] = {}
