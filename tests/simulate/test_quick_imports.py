@@ -1,4 +1,5 @@
-"""Dataclasses of torch are made from code that was kept, and are those that Python would make."""
+"""Dataclasses of torch are made from code that was kept, and are those that Python would make. What
+is asked only to compare is not imported."""
 
 from __future__ import annotations
 
@@ -8,11 +9,15 @@ import inspect
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from vramcast.simulate import quick_imports as module
+from vramcast.simulate.patches import dynamo_local_map
+from vramcast.simulate.patching import Patcher
 from vramcast.simulate.quick_imports import KeptCode, quick_imports
 
 MADE_FOR_A_TEST = "torch.made_for_a_test"
@@ -137,3 +142,24 @@ def test_everything_is_as_before_after_the_block(begin: Callable[[], None]) -> N
         raise ValueError("an import failed")
     assert gc.isenabled() and inspect.getmodule is getmodule
     assert "exec" not in vars(dataclasses)
+
+
+def test_dynamo_asks_whether_a_function_is_local_map_once_that_was_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Owner:
+        @classmethod
+        def should_wrap_in_hop(cls, value: Any) -> bool:
+            return bool(value == "local_map")
+
+    library = SimpleNamespace(LocalMapWrappedHigherOrderVariable=Owner)
+    monkeypatch.setitem(sys.modules, dynamo_local_map.LIBRARY, library)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, dynamo_local_map.WRAPPED_BY, raising=False)
+    patcher = Patcher(MagicMock())
+    dynamo_local_map.apply(patcher)
+    assert not Owner.should_wrap_in_hop("local_map")
+    monkeypatch.setitem(sys.modules, dynamo_local_map.WRAPPED_BY, library)  # type: ignore[arg-type]
+    assert Owner.should_wrap_in_hop("local_map") and not Owner.should_wrap_in_hop("another")
+    patcher.undo()
+    monkeypatch.delitem(sys.modules, dynamo_local_map.WRAPPED_BY)
+    assert Owner.should_wrap_in_hop("local_map")
