@@ -49,6 +49,8 @@ def test_a_graph_is_captured_after_the_warm_up_and_its_replays_are_steps(
     assert found.peak_phase.startswith(f"step {num_warm_up + 1}")
     warmed_up = vramcast.predict(line, gpu="h200", steps=num_warm_up)
     assert found.peak_reserved_bytes >= warmed_up.peak_reserved_bytes + 36 * MIB
+    # two products for each of the batch's rows: what the graph does, not what its capture does
+    assert found.step is not None and found.step.flops >= 2 * 2 * 4096 * 1024 * 1024
 
 
 def test_a_program_that_does_all_its_training_on_another_stream_is_stopped(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from vramcast.simulate.ownership import Ownership
 from vramcast.simulate.python_calls import PythonCalls
 from vramcast.simulate.workspaces import configured
 from vramcast.tracing import trace
-from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, PHASES, UPDATE, Works
+from vramcast.tracing.work import BACKWARD, CAPTURED, FORWARD, NO_KERNEL, PHASES, UPDATE, Works
 
 # A step with fewer operators than this share of a usual step's is not whole.
 WHOLE_STEP = 0.9
@@ -300,12 +300,24 @@ class Recording:
         return [*(self.device.work_begins() or [0]), self.device.num("work")]
 
     def _whole_steps(self, bounds: Sequence[int]) -> list[int]:
-        """The indices of the steps that are complete: the last one may lack its update."""
+        """The indices of the steps that are complete: the last one may lack its update, and one
+        that was captured as a graph runs only when it is replayed."""
         steps = [i for i, phase in enumerate(self.segments) if phase is PhaseName.TRAIN] or [0]
+        lengths = self._num_kernels(bounds)
         # the first step also makes the optimizer's state
-        lengths = sorted(bounds[step + 1] - bounds[step] for step in steps[1:] or steps)
-        usual = lengths[len(lengths) // 2]
-        return [step for step in steps if bounds[step + 1] - bounds[step] >= WHOLE_STEP * usual]
+        usual = sorted(lengths[step] for step in steps[1:] or steps)[len(steps[1:]) // 2]
+        return [step for step in steps if lengths[step] >= WHOLE_STEP * usual]
+
+    def _num_kernels(self, bounds: Sequence[int]) -> list[int]:
+        """How many kernels the GPU has run in each segment."""
+        done = self.device.done_array(bounds[0], bounds[-1])
+        is_used = np.bincount(done["kind"]) > 0
+        has_kernel = np.zeros(len(is_used), bool)
+        for kind in np.flatnonzero(is_used).tolist():
+            has_kernel[kind] = self.device.kind_of_work(kind).access != NO_KERNEL
+        ran = has_kernel[done["kind"]] & (done["phase"] != CAPTURED)
+        ran_before = np.append(0, np.cumsum(ran))
+        return np.diff(ran_before[np.asarray(bounds) - bounds[0]]).tolist()
 
     def _described(self, step: NDArray[Any]) -> Works:
         # nothing runs while a graph is captured
