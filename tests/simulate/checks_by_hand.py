@@ -9,18 +9,22 @@ import gzip
 import json
 import statistics
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jit_kernels
+import numpy as np
 import pytest
 import torch
+import triton
 
 from vramcast.hardware.gpus import find_gpu
-from vramcast.simulate.fused.by_hand import ByHand, padded
+from vramcast.simulate.fused import by_hand
+from vramcast.simulate.fused.by_hand import NO_BLOCK, ByHand, padded
 from vramcast.simulate.fused.costs import sample_of
-from vramcast.simulate.fused.launch import Launch
+from vramcast.simulate.fused.launch import Launch, Tables
 from vramcast.simulate.fused.rules import BY_HAND
 from vramcast.simulate.fused.values import Tensor
 from vramcast.simulate.fused.works import seconds_of, work_of_cost
@@ -97,11 +101,74 @@ def test_reads_of_named_rows_wait_for_the_names() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [jit_kernels.sorted_rows, jit_kernels.waiting, jit_kernels.settling, jit_kernels.opening],
+    [
+        jit_kernels.sorted_rows,
+        jit_kernels.waiting,
+        jit_kernels.settling,
+        jit_kernels.opening,
+        jit_kernels.counting_up,
+        jit_kernels.unrolled,
+        jit_kernels.too_large,
+    ],
 )
-def test_what_is_not_stood_in_for_or_never_ends_is_left_to_its_bytes(function: Any) -> None:
+def test_what_is_not_stood_in_for_or_takes_too_long_is_left_to_its_bytes(function: Any) -> None:
     x = torch.zeros(1024)
     assert ByHand(function).work((1,), (x, x), {"BLOCK": 1024}, GPU) is None
+
+
+def test_arguments_may_be_named_and_functions_may_be_methods() -> None:
+    run = launch(jit_kernels.by_name, 1, [1024, 4], [1024, 4], BLOCK=1024).run([0, 0, 0])
+    assert [access.places.size for access in run.accesses] == [1024, 1024]
+    assert (run.accesses[1].places == np.arange(1024)).all()
+
+
+def test_tensors_may_be_in_a_tuple_and_nothing_else_that_has_tensors() -> None:
+    x, out = torch.zeros(1024), torch.zeros(1024)
+    kernel = ByHand(jit_kernels.of_several)
+    work = kernel.work((1,), ((x, x), out), {"BLOCK": 1024}, GPU)
+    assert work is not None and work[2] == 2 * 4 * 1024  # one is read twice
+    with pytest.raises(TypeError, match="type list is not stood in for"):
+        kernel.work((1,), ([x, x], out), {"BLOCK": 1024}, GPU)
+
+
+def test_no_block_is_no_work() -> None:
+    x = torch.zeros(1024)
+    assert ByHand(jit_kernels.wide).work((0,), (x, x), {"BLOCK": 16}, GPU) is NO_BLOCK
+
+
+def test_contents_are_looked_at_once_for_launches_that_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = []
+    monkeypatch.setattr(by_hand, "tables_of", lambda *given: looked.append(given) or Tables())
+    kernel, x = ByHand(jit_kernels.wide), torch.zeros(1024)
+    works = [kernel.work((1,), (x, x), {"BLOCK": side}, GPU) for side in (16, 16, 32, 16)]
+    assert len(looked) == 2
+    assert works[0] is works[1] is works[3] is not works[2]
+
+
+@pytest.mark.parametrize(
+    ("function", "written"),
+    [
+        (jit_kernels.put_by_function, ["out"]),
+        (jit_kernels.put_at_address, ["out"]),
+        (jit_kernels.put_at_end, ["out"]),
+        (jit_kernels.by_name, ["out"]),
+        (jit_kernels.sorted_rows, ["x", "out"]),  # it cannot be run: it may write to both
+    ],
+)
+def test_what_a_kernel_writes_to_is_forgotten_each_time(
+    function: Any, written: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"x": torch.zeros(1024), "out": torch.zeros(1024)}
+    forgotten: list[torch.Tensor] = []
+    monkeypatch.setattr(by_hand, "may_be_known", lambda _: True)
+    monkeypatch.setattr(by_hand, "tables_of", lambda *_: Tables())
+    monkeypatch.setattr(by_hand, "note", lambda tensor, _: forgotten.append(tensor))
+    for _ in range(2):
+        ByHand(function).work((4,), (*given.values(),), {"BLOCK": 64}, GPU)
+        assert [name for name, x in given.items() if any(x is one for one in forgotten)] == written
+        forgotten.clear()
 
 
 def test_what_it_would_print_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +180,24 @@ def test_another_text_is_another_kernel() -> None:
     before = ByHand(jit_kernels.added).digest
     assert before == ByHand(jit_kernels.added).digest
     assert before != ByHand(jit_kernels.added_in_blocks).digest
+
+
+def test_another_value_of_a_global_is_another_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = []
+    for width in (2, 3, 2):
+        monkeypatch.setattr(jit_kernels, "WIDTH", width)
+        digests.append(ByHand(triton.jit(jit_kernels.wide.fn)).digest)
+    assert digests[0] == digests[2] != digests[1]
+
+
+def test_python_warns_of_a_kernels_text_no_second_time() -> None:
+    function, x = triton.jit(jit_kernels.wide.fn), torch.zeros(1024)
+    function._unsafe_update_src(f'{function.src}\n    "\\d"\n')
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(SyntaxError, match="invalid escape"):
+            compile(function.src, "kernel", "exec")
+        assert ByHand(function).work((1,), (x, x), {"BLOCK": 64}, GPU)
 
 
 @pytest.fixture

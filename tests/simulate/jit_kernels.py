@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 SCALE = tl.constexpr(3.0)
+WIDTH: tl.constexpr = 2
 
 
 @triton.jit
@@ -100,3 +101,74 @@ def printing(out, BLOCK: tl.constexpr):
     print("block", tl.program_id(0))
     tl.device_print("block", tl.program_id(0))
     tl.store(out + tl.arange(0, BLOCK), 1.0)
+
+
+@triton.jit
+def by_name(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(start=0, end=BLOCK)
+    values = tl.load(pointer=x + at)
+    values = tl.where(condition=values > values.max(0), x=values, y=0.0)
+    turned = tl.permute(values.reshape(BLOCK // 16, 16), (1, 0))
+    tl.store(pointer=out + at, value=tl.ravel(turned))
+
+
+@triton.jit
+def wide(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for turn in range(WIDTH):
+        total += tl.load(x + turn * BLOCK + at)
+    tl.store(out + at, total)
+
+
+@triton.jit
+def counting_up(x, out, BLOCK: tl.constexpr):
+    turn = 0
+    while turn < 1_000_000_000:
+        turn += 1
+    tl.store(out + tl.arange(0, BLOCK), turn)
+
+
+@triton.jit
+def unrolled(x, out, BLOCK: tl.constexpr):
+    values = tl.load(x + tl.arange(0, BLOCK))
+    for turn in tl.static_range(100_000):
+        values = values * 1.5 + turn
+    tl.store(out + tl.arange(0, BLOCK), values)
+
+
+@triton.jit
+def too_large(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK << 14)
+    tl.store(out + at, tl.load(x + at))
+
+
+@triton.jit
+def put(where, value):
+    tl.store(where, value)
+
+
+@triton.jit
+def put_by_function(x, out, BLOCK: tl.constexpr):
+    put(out + tl.arange(0, BLOCK), tl.load(x))
+
+
+@triton.jit
+def put_at_address(x, out, BLOCK: tl.constexpr):
+    where = out + tl.arange(0, BLOCK)
+    tl.store(
+        where,
+        tl.load(x),
+    )
+
+
+@triton.jit
+def put_at_end(x, out, BLOCK: tl.constexpr):
+    if tl.program_id(0) == tl.num_programs(0) - 1:
+        tl.atomic_add(out, tl.load(x))
+
+
+@triton.jit
+def of_several(tensors, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(tensors[0] + at) + tl.load(tensors[1] + at))

@@ -61,12 +61,13 @@ class Launches:
         side: int = 128,
         num_warps: int = 4,
         gpu: Gpu = H200,
+        changed: Sequence[str] = (),
     ) -> list[float]:
         self.num_blocks, self.noted = 0, []
         kept.answers_of.cache_clear()
         kernel = SimpleNamespace(
             fn=SimpleNamespace(src=source, arg_names=NAMES, __name__="kernel"),
-            mutated_arg_names=(),
+            mutated_arg_names=changed,
             configs=[SimpleNamespace(kwargs={"XBLOCK": side}, num_warps=num_warps)],
             _interpret_args_grid=lambda *_: ((), (elements // side, 1, 1)),
         )
@@ -113,6 +114,7 @@ def test_what_a_kernel_is_sure_to_write_is_computed_each_time(launches: Launches
         {"side": 256},
         {"num_warps": 8},
         {"gpu": H100},
+        {"changed": ["out_ptr0"]},
     ],
 )
 def test_another_kernel_size_configuration_or_gpu_is_run(

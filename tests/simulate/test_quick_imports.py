@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,6 +143,39 @@ def test_everything_is_as_before_after_the_block(begin: Callable[[], None]) -> N
         raise ValueError("an import failed")
     assert gc.isenabled() and inspect.getmodule is getmodule
     assert "exec" not in vars(dataclasses)
+
+
+def test_blocks_within_each_other_or_in_other_threads_end_together(
+    begin: Callable[[], None],
+) -> None:
+    """Two threads that import begin and end in any order."""
+    getmodule, is_begun, may_end = inspect.getmodule, threading.Event(), threading.Event()
+
+    def other() -> None:
+        with quick_imports():
+            is_begun.set()
+            may_end.wait(10)
+
+    thread = threading.Thread(target=other)
+    with quick_imports(), quick_imports():
+        thread.start()
+        assert is_begun.wait(10)
+    assert not gc.isenabled() and inspect.getmodule is not getmodule
+    assert "exec" in vars(dataclasses)
+    may_end.set()
+    thread.join()
+    assert gc.isenabled() and inspect.getmodule is getmodule
+    assert "exec" not in vars(dataclasses)
+
+
+def test_a_program_without_garbage_collection_stays_so(begin: Callable[[], None]) -> None:
+    gc.disable()
+    try:
+        with quick_imports():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_dynamo_asks_whether_a_function_is_local_map_once_that_was_imported(

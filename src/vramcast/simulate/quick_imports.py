@@ -13,9 +13,10 @@ import importlib.util
 import inspect
 import marshal
 import sys
+import threading
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,33 @@ MOST_TEXTS = 20_000
 DIGEST_BYTES = 32
 
 
-@contextmanager
-def quick_imports() -> Iterator[None]:
-    """For a block that imports torch or parts of it. Garbage collections would take a fifth of the
-    time: the objects of modules stay alive."""
-    with no_collections(), _quick_dataclasses(), _quick_modules_of_frames():
-        yield
+Block = Callable[[], AbstractContextManager[None]]
 
 
+def _shared(block: Block) -> Block:
+    """Blocks may overlap, within each other or in several threads: the first begins what the last
+    one ends."""
+    lock, opened = threading.RLock(), list[ExitStack]()
+
+    @contextmanager
+    def shared() -> Iterator[None]:
+        with lock:
+            stack = opened[0] if opened else ExitStack()
+            if not opened:
+                stack.enter_context(block())
+            opened.append(stack)
+        try:
+            yield
+        finally:
+            with lock:
+                opened.pop()
+                if not opened:
+                    stack.close()
+
+    return shared
+
+
+@_shared
 @contextmanager
 def no_collections() -> Iterator[None]:
     was_on = gc.isenabled()
@@ -49,17 +69,13 @@ def no_collections() -> Iterator[None]:
 
 @contextmanager
 def _quick_dataclasses() -> Iterator[None]:
-    outer = vars(dataclasses).get("exec")  # of a block around this one
     kept = KeptCode.in_use()
     # the module finds its own name before the built-in one
     dataclasses.exec = kept.exec  # type: ignore[attr-defined]
     try:
         yield
     finally:
-        if outer is None:
-            del dataclasses.exec  # type: ignore[attr-defined]
-        else:
-            dataclasses.exec = outer
+        del dataclasses.exec  # type: ignore[attr-defined]
         kept.keep()
 
 
@@ -113,7 +129,7 @@ class KeptCode:
         digest, codes = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
         if hashlib.sha256(codes).digest() != digest:
             return {}
-        found: dict[str, bytes] = marshal.loads(codes)
+        found: dict[str, bytes] = marshal.loads(codes)  # as keep() wrote it
         return found
 
 
@@ -138,3 +154,12 @@ def _quick_modules_of_frames() -> Iterator[None]:
         yield
     finally:
         inspect.getmodule = getmodule
+
+
+@_shared
+@contextmanager
+def quick_imports() -> Iterator[None]:
+    """For a block that imports torch or parts of it. Garbage collections would take a fifth of the
+    time: the objects of modules stay alive."""
+    with no_collections(), _quick_dataclasses(), _quick_modules_of_frames():
+        yield

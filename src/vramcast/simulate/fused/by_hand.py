@@ -1,7 +1,8 @@
 """Triton kernels that people have written: blocks of them run on the host, as those that
 torch.compile writes do."""
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,16 +12,26 @@ import torch
 
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.fused.contents import may_be_known, note, tables_of
-from vramcast.simulate.fused.jit_language import JitLanguage
+from vramcast.simulate.fused.described import Describer, extent_of
+from vramcast.simulate.fused.jit_language import JitLanguage, plain_constant, without_warnings
+from vramcast.simulate.fused.kept import kept
 from vramcast.simulate.fused.launch import Kernel, Launch
 from vramcast.simulate.fused.rules import BY_HAND
-from vramcast.simulate.fused.values import Access, Address, Notes, Tensor, Values
+from vramcast.simulate.fused.values import LOADED, Access, Address, Notes, Tensor, Values
 from vramcast.simulate.fused.widths import fastest, width_along
-from vramcast.simulate.fused.works import Work, cost_of, or_else, seconds_of, work_of_cost
+from vramcast.simulate.fused.works import (
+    Work,
+    cost_of,
+    seconds_of,
+    unless_it_fails,
+    work_of_cost,
+)
+from vramcast.simulate.kernels.work import DTYPE_NUMBERS, FOUR
 
 NUM_WARPS = 4  # unless a launch says how many
 MOST_AXES = 3
 MULTIPLE = 16
+NO_BLOCK: Work = (DTYPE_NUMBERS[torch.float32], 0.0, 0.0, FOUR(0, 0, 0, 0))
 
 
 class ByHand(Kernel):
@@ -35,13 +46,19 @@ class ByHand(Kernel):
         params = function.params
         self._defaults = {each.name: each.default for each in params if each.has_default}
         self.constants = frozenset(each.name for each in params if each.is_constexpr)
-        self._works: dict[str, Work | None] = {}
         self._most_widths: dict[str, list[tuple[int, int]]] = {}
+        # by what is given: the work, and the numbers of the tensors that are written
+        self._known: dict[str, tuple[Work | None, frozenset[int] | None]] = {}
 
     @cached_property
     def digest(self) -> str:
         """Of its text, of the functions that it calls, and of the globals that these use."""
-        return str(self._function.cache_key)
+        with without_warnings():
+            key = str(self._function.cache_key)
+        # Triton's key has only those globals that are tl.constexpr objects
+        used = getattr(self._function, "used_global_vals", {})
+        values = sorted((name, repr(value)) for (name, _), (value, *_) in used.items())
+        return hashlib.sha256(repr((key, values)).encode()).hexdigest()
 
     def begin(self, notes: Notes, block: Sequence[int], launch: Launch) -> Callable[..., Any]:
         language = JitLanguage(notes, block, launch)
@@ -51,8 +68,10 @@ class ByHand(Kernel):
     def argument(self, name: str, value: Any, notes: Notes) -> Any:
         if isinstance(value, Tensor):
             return Address(value)
+        if isinstance(value, tuple):
+            return tuple(self.argument(name, each, notes) for each in value)
         if name in self.constants or not isinstance(value, int | float):
-            return JitLanguage.constant(value)
+            return value
         return Values(value, notes, is_known=True)
 
     def limited(self, launch: Launch, accesses: list[Access]) -> list[Access]:
@@ -71,15 +90,15 @@ class ByHand(Kernel):
         key = repr((launch.given, launch.grid))
         if key not in self._most_widths:
             given = {
-                name: number | 1 if name not in self.constants and _is_any(number) else number
+                name: number | 1 if name not in self.constants and _may_be_odd(number) else number
                 for name, number in launch.given.items()
             }
-            twin = launch._replace(kernel=_Unlimited(self._function), given=given)
+            with_odd_numbers = launch._replace(kernel=_Unlimited(self._function), given=given)
             last = [number - 1 for number in launch.grid]
             blocks = last, [min(end, end // 4 * 2 + 1) for end in last]
             runs = [
                 [(_width_of(access), _width_of(_without_mask(access))) for access in found.accesses]
-                for found in map(twin.run, blocks)
+                for found in map(with_odd_numbers.run, blocks)
             ]
             self._most_widths[key] = [
                 (min(one[0], other[0]), min(one[1], other[1]))
@@ -97,17 +116,22 @@ class ByHand(Kernel):
         """None where blocks use something that is not stood in for."""
         given = {**self._defaults, **dict(zip(self.names, arguments, strict=False)), **options}
         sides = padded(grid(given) if callable(grid) else grid)
-        told = _told({name: given[name] for name in self.names})
-        tables = tables_of([given[name] for name in self.names], [*told.values()])
+        if min(sides) < 1:
+            return NO_BLOCK
+        describer = Describer(extent_of, plain_constant)
+        described = {name: describer.describe(given[name]) for name in self.names}
         num_warps = given.get("num_warps", NUM_WARPS)
-        launch = Launch(self, told, sides, num_warps, tables=tables)
-        key = repr((sorted(told.items()), sides, num_warps, tables.digest))
-        if key not in self._works:
-            self._works[key] = or_else(None, lambda: _work_of(launch, gpu))
-        for name in self.changed & given.keys():
-            if may_be_known(given[name]):
-                note(given[name], None)
-        return self._works[key]
+        key = repr((sorted(described.items()), sides, num_warps))
+        if key not in self._known:
+            tables = tables_of(describer.tensors, describer.described)
+            launch = Launch(self, described, sides, num_warps, tables=tables)
+            self._known[key] = unless_it_fails((None, None), lambda: _work_and_written(launch, gpu))
+        work, written = self._known[key]
+        for tensor, as_described in zip(describer.tensors, describer.described, strict=True):
+            is_written = written is None or as_described.number in written
+            if is_written and may_be_known(tensor):
+                note(tensor, None)
+        return work
 
 
 def _width_of(access: Access) -> int:
@@ -124,6 +148,20 @@ def padded(grid: Any) -> list[int]:
     return sides + [1] * (MOST_AXES - len(sides))
 
 
+def _work_and_written(launch: Launch, gpu: Gpu) -> tuple[Work, frozenset[int]]:
+    work = _work_of(launch, gpu)
+    (mask,) = kept("written", launch, gpu, lambda: [sum(1 << n for n in set(_written_in(launch)))])
+    return work, frozenset(n for n in range(mask.bit_length()) if mask >> n & 1)
+
+
+def _written_in(launch: Launch) -> Iterator[int]:
+    """The numbers of the tensors that the first or the last block writes to."""
+    for block in ([0] * len(launch.grid), [number - 1 for number in launch.grid]):
+        for access in launch.run(block).accesses:
+            if access.way != LOADED:
+                yield access.tensor.number
+
+
 def _work_of(launch: Launch, gpu: Gpu) -> Work:
     """By its additions to shared places or by all else, whichever takes longer."""
     cost = cost_of(launch, gpu)
@@ -136,22 +174,6 @@ class _Unlimited(ByHand):
         return accesses
 
 
-def _is_any(number: Any) -> bool:
+def _may_be_odd(number: Any) -> bool:
     """Whether Triton compiles for any number in its place: not for 1 and multiples of 16."""
     return type(number) is int and number != 1 and number % MULTIPLE > 0
-
-
-def _told(given: Mapping[str, Any]) -> dict[str, Any]:
-    numbers: dict[int, int] = {}
-    return {
-        name: Tensor(_extent(t), t.element_size(), numbers.setdefault(t.data_ptr(), len(numbers)))
-        if isinstance(t, torch.Tensor)
-        else t
-        for name, t in given.items()
-    }
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    """From its first element to its last, with those between that are not its own."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * step for size, step in steps) if tensor.numel() else 0

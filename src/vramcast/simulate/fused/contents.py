@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from vramcast.simulate.fused.described import extent_of
 from vramcast.simulate.fused.launch import Launch, Tables, axis_of
 from vramcast.simulate.fused.values import Numbers, Tensor, Written
 from vramcast.simulate.kernels.registry import known, set_known
@@ -26,20 +27,20 @@ def may_be_known(given: Any) -> bool:
 
 def is_dense(tensor: torch.Tensor) -> bool:
     """Whether its numbers lie side by side, in any order of its dimensions."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    return 1 + sum((size - 1) * step for size, step in steps) == tensor.numel()
+    return extent_of(tensor) == tensor.numel()
 
 
-def tables_of(arguments: Sequence[Any], told: Sequence[Any]) -> Tables:
+def tables_of(tensors: Sequence[torch.Tensor], described: Sequence[Tensor]) -> Tables:
     found = Tables()
-    for tensor, as_told in zip(arguments, told, strict=False):
+    for tensor, as_described in zip(tensors, described, strict=True):
         if may_be_known(tensor) and tensor.numel() <= MOST_ELEMENTS and is_dense(tensor):
             values = known(tensor)
             if values is not None:
                 wide = values.double() if values.is_floating_point() else values
                 table = wide.as_strided((wide.numel(),), (1,)).numpy()
-                if table.size > np.size(found.get(as_told.number, ())):  # of several views of it
-                    found[as_told.number] = table
+                before = found.get(as_described.number, ())  # of another view of it
+                if table.size > np.size(before):
+                    found[as_described.number] = table
     return found
 
 

@@ -81,7 +81,8 @@ class Language:
         """numpy's function of that name, where it has one; else some number."""
         function = getattr(np, name, None)
 
-        def call(*given: Any, **_: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            given = given or tuple(named.values())
             values = [each for each in given if isinstance(each, Values)]
             if not values:
                 return given[0] if given else None
@@ -101,8 +102,8 @@ class Language:
     def num_programs(self, axis: int) -> Any:
         return self._launch.grid[axis]
 
-    def arange(self, first: int, end: int) -> Values:
-        return self._made(("arange", first, end), lambda: np.arange(first, end))
+    def arange(self, start: int, end: int) -> Values:
+        return self._made(("arange", start, end), lambda: np.arange(start, end))
 
     def range(self, first: Any, end: Any, step: Any = 1, **_: Any) -> Iterator[int]:
         """A few of a loop's rounds, which stand for all of them."""
@@ -133,22 +134,22 @@ class Language:
     def zeros(self, shape: Sequence[Any], dtype: Any = "float32") -> Values:
         return self.full(shape, 0, dtype)
 
-    def broadcast_to(self, values: Any, shape: Sequence[Any]) -> Values:
-        return self._values(values).broadcast_to(shape)
+    def broadcast_to(self, input: Any, *shape: Any) -> Values:
+        return self._values(input).broadcast_to(*shape)
 
-    def where(self, condition: Any, one: Any, other: Any) -> Values:
-        return self._values(condition).combined(np.where, one, other)
+    def where(self, condition: Any, x: Any, y: Any) -> Values:
+        return self._values(condition).combined(np.where, x, y)
 
     def _values(self, given: Any) -> Values:
         return given if isinstance(given, Values) else Values(given, self.notes, is_known=True)
 
     # Functions of several tensors
 
-    def maximum(self, one: Any, other: Any) -> Values:
-        return self._values(one).combined(np.maximum, other)
+    def maximum(self, x: Any, y: Any, *_: Any, **__: Any) -> Values:
+        return self._values(x).combined(np.maximum, y)
 
-    def minimum(self, one: Any, other: Any) -> Values:
-        return self._values(one).combined(np.minimum, other)
+    def minimum(self, x: Any, y: Any, *_: Any, **__: Any) -> Values:
+        return self._values(x).combined(np.minimum, y)
 
     def minimum_with_index(self, best: Values, places: Values, new: Values, at: Values) -> Any:
         is_better = new.combined(np.less, best)
@@ -159,8 +160,8 @@ class Language:
     def div_floor_integer(self, one: Any, other: Any) -> Any:
         return self._values(one).floor_divided(other)
 
-    def fma(self, one: Any, other: Any, more: Any) -> Any:
-        return one * other + more
+    def fma(self, x: Any, y: Any, z: Any) -> Any:
+        return x * y + z
 
     def reduce(self, values: Any, along: Any, *_: Any, **__: Any) -> Any:
         if isinstance(values, tuple):
@@ -218,29 +219,29 @@ class Language:
     # Memory
 
     def load(
-        self, address: Address, mask: Any = None, other: Any = 0, *_: Any, **__: Any
+        self, pointer: Address, mask: Any = None, other: Any = 0, *_: Any, **__: Any
     ) -> Values:
-        access, done = self._accessed(address, mask, LOADED)
-        table = self._launch.tables.get(address.tensor.number)
+        access, done = self._accessed(pointer, mask, LOADED)
+        table = self._launch.tables.get(pointer.tensor.number)
         if table is None:
             found = self._made_up(access)
         else:
             inside = access.places % table.size
             found = np.where(access.is_asked, table[inside], numbers_of(other))
-        known = table is not None and all(map(is_known, (address.at, mask)))
-        at = found if np.ndim(numbers_of(address.at)) else found[0]
+        known = table is not None and all(map(is_known, (pointer.at, mask)))
+        at = found if np.ndim(numbers_of(pointer.at)) else found[0]
         return Values(at, self.notes, done, is_known=known)
 
-    def store(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
-        access = self._accessed(address, mask, STORED, value)[0]
+    def store(self, pointer: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> None:
+        access = self._accessed(pointer, mask, STORED, value)[0]
         numbers = np.broadcast_to(numbers_of(value), access.places.shape)
-        is_sure = all(map(is_known, (address.at, value, mask)))
+        is_sure = all(map(is_known, (pointer.at, value, mask)))
         self.notes.written.append(Written(access, numbers, is_sure))
 
-    def atomic_add(self, address: Address, value: Any, mask: Any = None, *_: Any, **__: Any) -> Any:
-        access = self._accessed(address, mask, ADDED, value)[0]
+    def atomic_add(self, pointer: Address, val: Any, mask: Any = None, *_: Any, **__: Any) -> Any:
+        access = self._accessed(pointer, mask, ADDED, val)[0]
         self.notes.written.append(Written(access, access.places, is_sure=False))
-        return value
+        return val
 
     def _accessed(self, address: Address, mask: Any, way: str, *given: Any) -> tuple[Access, Done]:
         places = np.asarray(numbers_of(address.at)).astype(np.int64)

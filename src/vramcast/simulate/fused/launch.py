@@ -3,7 +3,7 @@
 import builtins
 import hashlib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ def axis_of(name: str) -> str:
 
 
 class Kernel:
-    """That Inductor wrote."""
+    """A Triton kernel. This class is for those that Inductor wrote."""
 
     rules = OF_INDUCTOR
     uses_all_tensors = True  # that it is given; where a block does not, it is several kernels
@@ -107,8 +107,7 @@ class Launch(NamedTuple):
     @property
     def most_elements(self) -> int:
         """Of a tensor."""
-        given = self.given.values()
-        return max((each.elements for each in given if isinstance(each, Tensor)), default=1)
+        return max((each.elements for each in _tensors_in(*self.given.values())), default=1)
 
     @property
     def bytes_of_tensors(self) -> float:
@@ -116,6 +115,14 @@ class Launch(NamedTuple):
         tensors = {name: each for name, each in self.given.items() if isinstance(each, Tensor)}
         changed = {each for name, each in tensors.items() if name in self.changed}
         return float(sum(tensor.num_bytes for tensor in (*{*tensors.values()}, *changed)))
+
+
+def _tensors_in(*given: Any) -> Iterator[Tensor]:
+    for each in given:
+        if isinstance(each, Tensor):
+            yield each
+        elif isinstance(each, tuple):
+            yield from _tensors_in(*each)
 
 
 class _Scope(dict[str, Any]):

@@ -1,10 +1,11 @@
 """What a block of a fused kernel computes, and the notes that are taken of it."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,7 +16,6 @@ SECTOR_BYTES = 32
 LOADED, STORED, ADDED = "load", "store", "atomic_add"
 # An operation by the name of its cost (costs.py).
 PLAIN, WHOLE, DIVISION, WHOLE_DIVISION, CAST = "plain", "whole", "div", "whole_div", "cast"
-MOST_DECISIONS = 4096  # of a block
 REDUCTION, COLUMN_SUM = "reduction", "column_sum"  # along rows, across them
 
 
@@ -93,12 +93,15 @@ class Notes:
         self.share = 1.0
         self.loops = 0
         self.is_shortened = False  # of some loop only a part was gone through
-        self._decisions = 0
+        self.language: Any = None  # whose functions values have as methods
+        self.most_numbers = math.inf  # that a block may have in all
+        self._num_numbers = 0
         self._done: list[Done] = []
         self._found: dict[Any, tuple[Any, Any]] = {}
 
     def did(self, kind: str, number: int, *given: Any) -> Done:
         """Operations on what is given."""
+        self._has_numbers(number)
         times = number * self.share if number > 1 else 0.0
         done = Done(kind, times, causes_of(given), self.share)
         self._done.append(done)
@@ -118,13 +121,13 @@ class Notes:
         yield
         self._found = before
 
-    def decide(self) -> None:
-        """A loop that goes on until some number that is made up has changed would never end."""
-        self._decisions += 1
-        if self._decisions > MOST_DECISIONS:
-            raise RecursionError(f"a block decides more than {MOST_DECISIONS:,} times")
+    def _has_numbers(self, more: int) -> None:
+        self._num_numbers += more
+        if self._num_numbers > self.most_numbers:
+            raise RuntimeError(f"a block has more than {self.most_numbers:,} numbers")
 
     def accessed(self, access: Access, *given: Any) -> Done:
+        self._has_numbers(access.places.size)
         done = Done(access.way, 0.0, causes_of(given), self.share, access)
         self.tensors.add(access.tensor)
         self._done.append(done)
@@ -212,6 +215,12 @@ class Values:
         whole = tuple(map(int, sizes))
         return self.with_numbers(lambda numbers: np.broadcast_to(numbers, whole), "shape", whole)
 
+    def __getattr__(self, name: str) -> Any:
+        """Functions of the language are methods, too."""
+        if self.notes.language is None or name.startswith("__"):
+            raise AttributeError(name)
+        return partial(getattr(self.notes.language, name), self)
+
     def __getitem__(self, part: Any) -> Self:
         return self.with_numbers(lambda numbers: numbers[part], "part", str(part))
 
@@ -237,7 +246,6 @@ class Values:
         return self.with_numbers(np.negative, "negative")
 
     def __bool__(self) -> bool:
-        self.notes.decide()
         return bool(self.numbers.flat[0])
 
     def __int__(self) -> int:

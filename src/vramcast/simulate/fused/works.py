@@ -1,6 +1,8 @@
-"""The work of a kernel that torch.compile has written, with the arguments of a launch."""
+"""The work of a kernel of which blocks run on the host, with the arguments of a launch: of those
+that torch.compile has written, and parts of it also for those that people have (by_hand.py)."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from vramcast.simulate.fused.contents import (
 )
 from vramcast.simulate.fused.costs import Cost, sample_of
 from vramcast.simulate.fused.crowds import crowd_of
+from vramcast.simulate.fused.described import Describer
 from vramcast.simulate.fused.kept import kept
 from vramcast.simulate.fused.launch import Kernel, Launch, Tables
 from vramcast.simulate.fused.values import Numbers, Tensor
@@ -44,17 +47,18 @@ class FusedKernel:
 
     def work(self, arguments: tuple[Any, ...]) -> Work:
         """Notes what the kernel is sure to write, too."""
-        told = _told(arguments)
-        tables = tables_of(arguments, told)
+        describer = Describer(torch.Tensor.numel, lambda given: given)
+        told = tuple(map(describer.describe, arguments))
+        find_tables = cache(lambda: tables_of(describer.tensors, describer.described))
         if told not in self._known:
-            self._known[told] = self._fastest(arguments, told, tables)
+            self._known[told] = self._fastest(arguments, told, find_tables())
         changed = [
             (tensor, as_told)
             for name, tensor, as_told in zip(self._kernel.names, arguments, told, strict=False)
             if name in self._kernel.changed and may_be_known(tensor)
         ]
         if changed:
-            written = self._written_by(told, tables)
+            written = self._written_by(told, find_tables())
             for tensor, as_told in changed:
                 note(tensor, written.get(as_told))
         return self._known[told]
@@ -65,7 +69,7 @@ class FusedKernel:
         of, found = self._written.get(key, ("", {}))
         if not of or (found and of != tables.digest):
             launch = self._launch(self._autotuner.configs[0], told, tables)
-            found = or_else({}, lambda: self._sure_of(launch))
+            found = unless_it_fails({}, lambda: self._sure_of(launch))
             self._written[key] = tables.digest, found
         return found
 
@@ -88,11 +92,14 @@ class FusedKernel:
 
     def _grid(self, arguments: tuple[Any, ...], config: Any) -> Any:
         """Empty where it cannot be told."""
-        return or_else((), lambda: self._autotuner._interpret_args_grid(arguments, config)[1])
+        interpret = self._autotuner._interpret_args_grid
+        return unless_it_fails((), lambda: interpret(arguments, config)[1])
 
     def _work_of(self, launch: Launch) -> Work:
         default = Cost(0.0, launch.bytes_of_tensors, 0.0, MANY_BLOCKS, 0.0)
-        cost = or_else(default, lambda: cost_of(launch, self._gpu)) if launch.grid else default
+        if not launch.grid:
+            return work_of_cost(default)
+        cost = unless_it_fails(default, lambda: cost_of(launch, self._gpu))
         return work_of_cost(cost)
 
     def _with_crowd(self, work: Work, launch: Launch) -> Work:
@@ -101,7 +108,7 @@ class FusedKernel:
         if not num_additions:
             return work
         find = lambda: [crowd_of(launch, self._gpu)]  # noqa: E731
-        (share,) = or_else([0.0], lambda: kept("crowd", launch, self._gpu, find))
+        (share,) = unless_it_fails([0.0], lambda: kept("crowd", launch, self._gpu, find))
         crowd = round(CROWD_PARTS * share)
         return number, operations, num_bytes, FOUR(crowd, num_additions, places, rows)
 
@@ -128,19 +135,9 @@ def work_of_cost(cost: Cost) -> Work:
     return DTYPE_NUMBERS[torch.float32], cost.operations, cost.num_bytes, FOUR(*sizes)
 
 
-def or_else(default: Any, found: Callable[[], Any]) -> Any:
+def unless_it_fails(default: Any, find: Callable[[], Any]) -> Any:
     """The default where a kernel has something that is not stood in for."""
     try:
-        return found()
+        return find()
     except Exception:
         return default
-
-
-def _told(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    numbers: dict[int, int] = {}
-    return tuple(
-        Tensor(t.numel(), t.element_size(), numbers.setdefault(t.data_ptr(), len(numbers)))
-        if isinstance(t, torch.Tensor)
-        else t
-        for t in arguments
-    )

@@ -14,7 +14,7 @@ import torch
 from vramcast.hardware.gpus import Gpu
 from vramcast.simulate.flex_attention import flex_attention_work, is_flex_attention
 from vramcast.simulate.fused.by_hand import ByHand
-from vramcast.simulate.fused.works import FusedKernel, Work, or_else
+from vramcast.simulate.fused.works import FusedKernel, Work, unless_it_fails
 from vramcast.simulate.gpu import SimulatedGpu
 from vramcast.simulate.kernel_resources import resources_of
 from vramcast.simulate.kernels.work import work_of
@@ -98,7 +98,7 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
     access = STRIDED if "ynumel" in kernel.fn.arg_names else PLAIN
     is_flex = is_flex_attention(kernel.fn.src)
     fused = FusedKernel(kernel, gpu.model) if is_own and not is_flex else None
-    by_hand = or_else(None, lambda: ByHand(kernel.fn)) if kernel.custom_kernel else None
+    by_hand = unless_it_fails(None, lambda: ByHand(kernel.fn)) if kernel.custom_kernel else None
 
     def launch(*arguments: Any, stream: int = 0, **options: Any) -> None:
         flex = is_flex and flex_attention_work(kernel.fn, arguments, gpu)
@@ -106,7 +106,7 @@ def _launcher(kernel: Any, config: Any, gpu: SimulatedGpu) -> Any:
             library.vramcast_add_work(*flex, PLAIN)
         elif fused:
             library.vramcast_add_work(name, *fused.work(arguments), access)
-        elif work := by_hand and or_else(
+        elif work := by_hand and unless_it_fails(
             None, lambda: _work_by_hand(by_hand, kernel, config, arguments, gpu.model)
         ):
             library.vramcast_add_work(f"{JIT}{kernel.fn.__name__}".encode(), *work, PLAIN)

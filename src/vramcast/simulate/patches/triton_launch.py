@@ -9,9 +9,12 @@ Versions: triton 3.
 import sys
 from typing import Any
 
+from torch._C import DisableTorchFunction
+from torch.utils._python_dispatch import _disable_current_modes
+
 from vramcast.forecast.timing.rates import shipped
-from vramcast.simulate.fused.by_hand import ByHand
-from vramcast.simulate.fused.works import Work, or_else, seconds_of
+from vramcast.simulate.fused.by_hand import NO_BLOCK, ByHand
+from vramcast.simulate.fused.works import Work, seconds_of, unless_it_fails
 from vramcast.simulate.kernels.work import work_of
 from vramcast.simulate.patching import Patcher
 from vramcast.tracing.work import JIT, PLAIN
@@ -19,7 +22,9 @@ from vramcast.tracing.work import JIT, PLAIN
 LIBRARY = "triton.runtime.jit"
 # Python calls of a launch on an H200, without those here.
 NUM_CALLS = 17
-UNKNOWN = 1.0  # seconds of a launch that is tried: the first of several such is chosen
+# Seconds of a launch that is tried, where none are known: longer than any that are. The first of
+# several such is chosen.
+UNKNOWN = 1.0
 
 
 def is_recorded(function: Any) -> bool:
@@ -31,15 +36,17 @@ def is_recorded(function: Any) -> bool:
 def apply(patcher: Patcher) -> None:
     library, known = patcher.gpu.device.library, dict[int, ByHand]()
 
-    def of(function: Any) -> ByHand:
+    def by_hand_of(function: Any) -> ByHand:
         if id(function) not in known:
             known[id(function)] = ByHand(function)
         return known[id(function)]
 
-    def found(function: Any, grid: Any, arguments: Any, options: Any) -> Work | None:
+    def find_work(function: Any, grid: Any, arguments: Any, options: Any) -> Work | None:
         if is_recorded(function):
             return None
-        return of(function).work(grid, arguments, options, patcher.gpu.model)
+        # what the program watches torch with does not see this
+        with patcher.gpu.not_counting(), DisableTorchFunction(), _disable_current_modes():
+            return by_hand_of(function).work(grid, arguments, options, patcher.gpu.model)
 
     def launch(
         self: Any, *arguments: Any, grid: Any = (), warmup: bool = False, **options: Any
@@ -48,14 +55,13 @@ def apply(patcher: Patcher) -> None:
             return
         if patcher.gpu.timed is None:
             library.vramcast_add_python_calls(NUM_CALLS)
-        with patcher.gpu.not_counting():
-            work = or_else(None, lambda: found(self, grid, arguments, options))
+        work = unless_it_fails(None, lambda: find_work(self, grid, arguments, options))
         if patcher.gpu.timed is not None:
             patcher.gpu.timed.append(seconds_of(work, patcher.gpu.model) if work else UNKNOWN)
-        elif work:
-            library.vramcast_add_work(f"{JIT}{self.__name__}".encode(), *work, PLAIN)
-        else:
+        elif work is None:
             given = work_of("triton", (*arguments, *options.values()), {}, None)
             library.vramcast_add_work(f"triton::{self.__name__}".encode(), *given)
+        elif work is not NO_BLOCK:
+            library.vramcast_add_work(f"{JIT}{self.__name__}".encode(), *work, PLAIN)
 
     patcher.put(sys.modules[LIBRARY].JITFunction, "run", launch)
