@@ -60,7 +60,8 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
 
     graphs = torch.cuda.CUDAGraph
     with ExitStack() as stack:
-        hook = optim.register_optimizer_step_post_hook(lambda one, *_: stepped(one))
+        heard = torch._disable_dynamo(lambda optimizer, *_: stepped(optimizer))
+        hook = optim.register_optimizer_step_post_hook(heard)
         stack.callback(hook.remove)
         stack.enter_context(replaced(graphs, "capture_end", and_then(end_capture)))
         stack.enter_context(replaced(graphs, "replay", wrap))

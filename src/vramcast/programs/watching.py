@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch.optim import optimizer as optim
 
-from vramcast.programs.held_bytes import HeldBytes
+from vramcast.programs.held_bytes import CLEARLY_MORE, HeldBytes
 from vramcast.programs.helpers import Helpers, is_training
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
@@ -106,7 +106,8 @@ class Watcher:
     _most_bytes: int = 0
     _step_ended: bool = True
     _last: tuple[int, int] = (-1, -1)
-    _is_settled: bool = False
+    _num_settled: int = 0  # steps that took no more than the one before
+    _last_growth: int = 0  # the last step that took clearly more
     _held: HeldBytes = field(default_factory=HeldBytes)
     _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
@@ -165,6 +166,8 @@ class Watcher:
         # DeepSpeed steps once for every group of parameters
         is_part = 0 < self.num_backwards == self._backwards_of.get(optimizer, 0)
         self._backwards_of[optimizer] = self.num_backwards
+        if not self.num_backwards and self._step_ended:  # its gradients are made by hand
+            self._begin(PhaseName.TRAIN)
         self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + (not is_part)
         self._end_step(max(self._steps_of.values()))
         # of several optimizers, this may be the last one that we were waiting for
@@ -220,7 +223,10 @@ class Watcher:
         self.num_steps, self._step_ended = count, True
         self.on_step()
         now = self.memory.allocated_bytes(), self.memory.peak_allocated_bytes()
-        self._is_settled = all(a <= b for a, b in zip(now, self._last, strict=True))
+        pairs = [*zip(now, self._last, strict=True)]
+        self._num_settled = self._num_settled + 1 if all(a <= b for a, b in pairs) else 0
+        if any(a > CLEARLY_MORE * b for a, b in pairs):
+            self._last_growth = count
         self._last = now
         self.is_enough = self._has_seen_enough()
 
@@ -235,7 +241,10 @@ class Watcher:
         waits = waits or self._held.first_was_most(self._steps_of)
         if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
             return False
-        return self._is_settled or self.num_steps >= MOST_STEPS
+        # After the second step, which has the optimizer's state beside all else, steps grow where
+        # batches do: with lengths that grow every few steps, the next growth may come as late.
+        fewest_settled = max(1, self._last_growth - 1)
+        return self._num_settled >= fewest_settled or self.num_steps >= MOST_STEPS
 
     def _next_epoch(self) -> None:
         """The phase changes: a training forward pass after this would only repeat what was seen, so
@@ -258,7 +267,9 @@ class _InModule(threading.local):
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
-        hook = optim.register_optimizer_step_post_hook(lambda opt, *_: watcher.stepped(opt))
+        # a compiled step is broken there, as it is before the update by torch's own code
+        heard = torch._disable_dynamo(lambda optimizer, *_: watcher.stepped(optimizer))
+        hook = optim.register_optimizer_step_post_hook(heard)
         stack.callback(hook.remove)
         stack.enter_context(
             replaced(torch.optim.Optimizer, "__init__", and_then(watcher.made_optimizer))
