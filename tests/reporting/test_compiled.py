@@ -68,3 +68,14 @@ def test_only_a_step_that_is_not_compiled_is_advised_to_be() -> None:
     advice = [of_prediction(replace(p, step=step))[0].text[0] for p in (EAGER, compiled())]
     assert "torch.compile would help" in advice[0]
     assert "torch.compile would help" not in advice[1] and "reduce-overhead" in advice[1]
+    has_graphs = replace(compiled(), step=step, breakdown_bytes={"private_pools": 1 << 20})
+    assert "a larger batch would help" in of_prediction(has_graphs)[0].text[0]
+
+
+def test_no_share_of_the_peak_rate_is_told_where_no_operations_are_counted() -> None:
+    assert EAGER.step
+    texts = [
+        of_prediction(replace(EAGER, step=replace(EAGER.step, flops=flops)))[0].text[0]
+        for flops in (1e12, 0.0)
+    ]
+    assert ["peak rate" in text for text in texts] == [True, False]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -99,3 +100,26 @@ def test_a_program_that_launches_them_has_a_time_and_no_note_of_bytes(
     assert found.step is not None
     assert times < found.step.device_seconds / ONCE < 1.25 * times
     assert not any("bytes moved" in note for note in found.limits)
+
+
+@pytest.mark.parametrize(
+    ("launch", "error"),
+    [
+        ("doubled[(1,)](x, x, BLOCK=16)", "doubled() is launched without its argument n"),
+        ("doubled[(1,)](x, x, 16, 16, 16)", "doubled() takes 4 arguments, not 5"),
+        ("doubled[(1,)](x, x.cpu(), 16, BLOCK=16)", "Pointer argument (at 1) cannot be accessed"),
+    ],
+)
+def test_a_launch_that_fails_on_a_gpu_fails(
+    launch: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.delenv(INTERPRET, raising=False)
+    build = f"""
+def wrong():
+    x = torch.empty(16, device="cuda")
+    return lambda: {launch}
+"""
+    (tmp_path / "program.py").write_text(PROGRAM + build)
+    with pytest.raises(vramcast.VramcastError, match=re.escape(error)):
+        vramcast.predict(f"{tmp_path / 'program.py'}:wrong", gpu="h200")

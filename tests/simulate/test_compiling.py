@@ -341,6 +341,17 @@ def test_without_triton_the_step_is_eager_and_the_package_is_named(tmp_path: Pat
     assert any("pip install triton" in limit for limit in prediction.limits)
 
 
+def test_where_triton_cannot_be_imported_the_step_is_eager_and_the_reason_is_said(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "triton.py").write_text("raise ImportError('another compiler is missing')")
+    begin = f"sys.modules.pop('triton', None)\nsys.path.insert(0, {str(tmp_path)!r})"
+    text = WITHOUT_TRITON.replace('sys.modules["triton"] = None', begin)
+    (tmp_path / "work.py").write_text(text)
+    (note,) = vramcast.predict(f"{tmp_path}/work.py:build", gpu="h200").limits
+    assert "triton cannot be imported (another compiler is missing)" in note
+
+
 def test_bitsandbytes_finds_a_library_whose_pages_can_be_written() -> None:
     gpu: Any = None
     patcher = Patcher(gpu)

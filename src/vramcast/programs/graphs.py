@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.optim import optimizer as optim
 
 from vramcast.programs.watching import Watcher, and_then, replaced
@@ -60,7 +61,7 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
 
     graphs = torch.cuda.CUDAGraph
     with ExitStack() as stack:
-        heard = torch._disable_dynamo(lambda optimizer, *_: stepped(optimizer))
+        heard = _disable_dynamo(lambda optimizer, *_: stepped(optimizer))
         hook = optim.register_optimizer_step_post_hook(heard)
         stack.callback(hook.remove)
         stack.enter_context(replaced(graphs, "capture_end", and_then(end_capture)))

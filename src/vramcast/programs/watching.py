@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch._compile import _disable_dynamo
 from torch.optim import optimizer as optim
 
 from vramcast.programs.held_bytes import CLEARLY_MORE, HeldBytes
@@ -268,7 +269,7 @@ class _InModule(threading.local):
 def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
         # a compiled step is broken there, as it is before the update by torch's own code
-        heard = torch._disable_dynamo(lambda optimizer, *_: watcher.stepped(optimizer))
+        heard = _disable_dynamo(lambda optimizer, *_: watcher.stepped(optimizer))
         hook = optim.register_optimizer_step_post_hook(heard)
         stack.callback(hook.remove)
         stack.enter_context(

@@ -99,14 +99,17 @@ def _step_time(p: Prediction) -> str:
         return f"step time: not predicted ({p.step_seconds_reason})"
     tokens = page.given(", {:,.0f} tokens/s", p.tokens_per_second)
     within = page.given(" ({})", page.between(p.step_seconds_low, p.step_seconds_high))
-    peak = f"{page.share(p.step.achieved_fraction, 0)} of the GPU's peak rate"
+    # what kernels of others compute is not counted
+    share = f", {page.share(p.step.achieved_fraction, 0)} of the GPU's peak rate"
+    peak = share if p.step.flops else ""
     bound = BOUND_BY.get(p.step.bound_by, "")
     is_of_host = p.step.bound_by is BoundBy.LAUNCH
     # compiled code launches fewer kernels, and CUDA graphs launch them all at once
     faster = "torch.compile" if p.compilation is None else 'CUDA graphs (mode="reduce-overhead")'
-    host = f": a larger batch or {faster} would help" if is_of_host else ""
+    has_graphs = p.breakdown_bytes.get("private_pools", 0) > 0
+    host = f": a larger batch{'' if has_graphs else f' or {faster}'} would help" * is_of_host
     host += page.given("; the host's time is that of {}", p.step.host) if is_of_host else ""
-    return f"one step: {page.duration(p.step.seconds)}{within}{tokens}, {peak}; {bound}{host}"
+    return f"one step: {page.duration(p.step.seconds)}{within}{tokens}{peak}; {bound}{host}"
 
 
 def _attention(p: Prediction) -> list[str]:

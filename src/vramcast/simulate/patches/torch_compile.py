@@ -28,7 +28,7 @@ LIBRARY = "torch"
 FOLDER = "inductor-2"
 OFF_NOTE = "torch.compile was switched off: the step was simulated as eager code"
 NO_TRITON_NOTE = (
-    "torch.compile was not simulated: the package triton is not installed (pip install triton). "
+    "torch.compile was not simulated: the package triton {}. "
     "The step was simulated as eager code, which usually takes more memory"
 )
 
@@ -57,7 +57,21 @@ def _why_not(patcher: Patcher, backend: Any) -> str | None:
     if not patcher.gpu.compiles:
         return OFF_NOTE
     has_triton = sys.modules.get("triton") or importlib.util.find_spec("triton")
-    return None if has_triton or backend not in (None, "inductor") else NO_TRITON_NOTE
+    if has_triton or not _is_inductor(backend):
+        return None
+    return NO_TRITON_NOTE.format("is not installed (pip install triton)")
+
+
+def _is_inductor(backend: Any) -> bool:
+    return backend in (None, "inductor")
+
+
+def _why_triton_fails() -> str | None:
+    try:
+        importlib.import_module("triton")
+    except ImportError as error:
+        return NO_TRITON_NOTE.format(f"cannot be imported ({error})")
+    return None
 
 
 def _eager(model: Any, reason: str, patcher: Patcher) -> Any:
@@ -98,6 +112,9 @@ def switched_off(gpu: SimulatedGpu) -> Iterator[None]:
 
 
 def _compiled(compile_really: Any, model: Any, options: dict[str, Any], patcher: Patcher) -> Any:
+    reason = _why_triton_fails() if _is_inductor(options.get("backend")) else None
+    if reason:
+        return _eager(model, reason, patcher)
     is_first, patcher.gpu.has_compiled = not patcher.gpu.has_compiled, True
     folder = cache_folder() / FOLDER
     make_folder(folder)

@@ -9,6 +9,7 @@ Versions: triton 3.
 import sys
 from typing import Any
 
+import torch
 from torch._C import DisableTorchFunction
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -33,6 +34,23 @@ def is_recorded(function: Any) -> bool:
     return is_ours and f"triton::{function.__name__} plain" in shipped().kernels
 
 
+def _check(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+    """As Triton does before it compiles a kernel."""
+    params = function.params
+    if len(arguments) > len(params):
+        raise TypeError(
+            f"{function.__name__}() takes {len(params)} arguments, not {len(arguments)}"
+        )
+    for param in params[len(arguments) :]:
+        if param.name not in options and not param.has_default:
+            raise TypeError(f"{function.__name__}() is launched without its argument {param.name}")
+    for number, given in enumerate(arguments):
+        if isinstance(given, torch.Tensor) and given.is_cpu and not given.is_pinned():
+            raise ValueError(
+                f"Pointer argument (at {number}) cannot be accessed from Triton (cpu tensor?)"
+            )
+
+
 def apply(patcher: Patcher) -> None:
     library, known = patcher.gpu.device.library, dict[int, ByHand]()
 
@@ -51,6 +69,7 @@ def apply(patcher: Patcher) -> None:
     def launch(
         self: Any, *arguments: Any, grid: Any = (), warmup: bool = False, **options: Any
     ) -> None:
+        _check(self, arguments, options)
         if warmup:  # it would only compile
             return
         if patcher.gpu.timed is None:
