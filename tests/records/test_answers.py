@@ -78,7 +78,7 @@ def test_a_file_that_others_can_write_is_not_used(kept: Kept) -> None:
     assert kept.again() == 2
 
 
-def test_where_nothing_can_be_kept_the_answer_is_the_same(kept: Kept) -> None:
+def test_where_nothing_can_be_kept_it_is_asked_each_time(kept: Kept) -> None:
     kept.file.parent.parent.write_text("a file")
     assert kept.again() == 1
     assert kept.again() == 2

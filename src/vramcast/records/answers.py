@@ -37,7 +37,8 @@ class Answers:
         fresh, self._fresh = self._fresh, {}
         if not fresh:
             return
-        answers = self._read() | fresh  # other processes write too
+        # Other processes write too. What is lost where two write at once is asked for again.
+        answers = self._read() | fresh
         with suppress(VramcastError):
             content = json.dumps(answers if len(answers) <= MOST_ANSWERS else fresh)
             write_atomically(self._path, content)

@@ -176,22 +176,24 @@ def overlapped_time(
 def attention_time(work: OperatorWork, gpu: Gpu, known: Sequence[float]) -> KernelTime:
     """The time of attention in whole tiles. The exponentials of scores count as extra columns."""
     fixed, of_peak, of_bandwidth, each, columns, *tile = known
-    flops, blocks = attention_in_tiles(work, columns, *map(int, tile))
+    tile_rows, tile_columns, tile_width = map(int, tile)
+    flops, blocks = attention_in_tiles(work, columns, tile_rows, tile_columns, tile_width)
     compute = flops / (peak_flops(gpu, work.precision) * of_peak)
     compute *= max(1.0, gpu.num_multiprocessors / blocks)
     memory = work.num_bytes / (gpu.bandwidth_bytes_per_second * of_bandwidth)
-    seconds = fixed + max(compute, memory) + blocks * each + scores_seconds(work, *map(int, tile))
+    seconds = fixed + max(compute, memory) + blocks * each
+    seconds += scores_seconds(work, tile_rows, tile_columns)
     return KernelTime(seconds, compute if compute > memory else 0.0)
 
 
-def scores_seconds(work: OperatorWork, *tile: int) -> float:
+def scores_seconds(work: OperatorWork, tile_rows: int, tile_columns: int) -> float:
     """What masks and dropout take."""
     way = "backward" if work.operator.endswith("backward") else "forward"
     if work.access not in SCORE_PICOSECONDS[way]:
         return 0.0
     batch, rows, _, width = work.sizes
     of_score, of_row = SCORE_PICOSECONDS[way][work.access][width > NARROW]
-    scores = scores_in_tiles(work, *tile[:2])
+    scores = scores_in_tiles(work, tile_rows, tile_columns)
     return 1e-12 * (of_score * scores + of_row * batch * rows)
 
 
@@ -199,6 +201,7 @@ def scores_in_tiles(work: OperatorWork, tile_rows: int, tile_columns: int) -> in
     batch, rows, columns, width = work.sizes
     down, right = math.ceil(rows / tile_rows), math.ceil(columns / tile_columns)
     tiles = down * right
+    # causal attention has about half of the operations
     if work.flops < 0.75 * _flops_of_score(work) * batch * rows * columns * width:
         reach = tile_rows / tile_columns
         tiles = sum(min(right, math.ceil((row + 1) * reach)) for row in range(down))
