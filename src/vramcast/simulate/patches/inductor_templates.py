@@ -1,8 +1,9 @@
 """With max-autotune, kernels of cuBLAS and cuDNN win against Triton's templates.
 
-Why: without a GPU the speed of a template is not known. The memory that timing takes is allocated
-all the same. What a failed attempt holds is freed by Python's garbage collector: here always after
-the last attempt, so that the answer does not depend on how many objects there were before.
+Why: without a GPU the speed of a template is not known, so times are not printed. The memory that
+timing takes is allocated all the same. What a failed attempt holds is freed by Python's garbage
+collector: here always after the last attempt, so that the answer does not depend on how many
+objects there were before.
 """
 
 import sys
@@ -34,3 +35,5 @@ def apply(patcher: Patcher) -> None:
 
     patcher.put(template, "benchmark", as_slow)
     patcher.put(selector, time_all.__name__, classmethod(without_collections))
+    patcher.put(selector, "log_results", staticmethod(lambda *_, **__: None))
+    patcher.put(algorithms, "_log_autotune_choices_stats", lambda *_, **__: None)
