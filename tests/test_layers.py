@@ -79,9 +79,10 @@ MOST_LINES = 400
 # of weights and of groups, and rows that compiled kernels gather, to tell frozen networks that a
 # step asks from evaluations, to read launch lines of DeepSpeed, to run blocks of fused kernels, to
 # choose the tiles of products, to compute the whole numbers that fused kernels write, and to keep
-# what running their blocks has told, and to tell what they hand on through shared memory.
+# what running their blocks has told, and to tell what they hand on through shared memory. And for
+# kernels that people write: when their blocks take too long, and what they write to.
 # Raise this only for a capability that is worth it.
-MOST_WORDS = 169_500
+MOST_WORDS = 170_300
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 MOST_FILES_AT_THE_ROOT = 6
 

@@ -25,7 +25,7 @@ from vramcast.probing.on_gpu import TRACED, Clock, GpuRun, recorded_event
 from vramcast.probing.phase_peaks import NOTHING, PhasePeaks, has_started, larger
 from vramcast.probing.trial import Trial
 from vramcast.programs.program_run import ProgramRun, counts
-from vramcast.programs.watching import Memory as WatchedMemory
+from vramcast.programs.settling import Memory as WatchedMemory
 from vramcast.records.measurement import Device, Memory, MemoryOf, Outcome
 from vramcast.records.phases import Phase as SeenPhase
 from vramcast.records.phases import PhaseName

@@ -33,7 +33,8 @@ from vramcast.workload.loading import missing_module_advice
 from vramcast.workload.tracebacks import MAYBE_A_FAULT, exception_line
 
 if TYPE_CHECKING:  # they import torch, which the simulated device must precede
-    from vramcast.programs.watching import Memory, Watcher
+    from vramcast.programs.settling import Memory
+    from vramcast.programs.watching import Watcher
 
 # How long a program may go on after enough was seen.
 EXIT_SECONDS = 10.0

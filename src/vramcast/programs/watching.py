@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch._compile import _disable_dynamo
 from torch.optim import optimizer as optim
 
-from vramcast.programs.held_bytes import CLEARLY_MORE, HeldBytes
+from vramcast.programs.held_bytes import HeldBytes
 from vramcast.programs.helpers import Helpers, is_training
+from vramcast.programs.settling import Memory, Settling
 from vramcast.records.prediction import PhaseName
 from vramcast.units import format_bytes
 
@@ -49,14 +50,6 @@ AROUND = "vramcast_around"
 
 class Enough(BaseException):
     """Ends the program: enough was seen. Not an Exception, so that few programs catch it."""
-
-
-class Memory(Protocol):
-    """The memory of the GPU, in bytes."""
-
-    def allocated_bytes(self) -> int: ...
-
-    def peak_allocated_bytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -106,9 +99,7 @@ class Watcher:
     _num_alike: int = 0
     _most_bytes: int = 0
     _step_ended: bool = True
-    _last: tuple[int, int] = (-1, -1)
-    _num_settled: int = 0  # steps that took no more than the one before
-    _last_growth: int = 0  # the last step that took clearly more
+    _settling: Settling = field(default_factory=Settling)
     _held: HeldBytes = field(default_factory=HeldBytes)
     _steps_of: weakref.WeakKeyDictionary[Any, int] = field(
         default_factory=weakref.WeakKeyDictionary
@@ -223,12 +214,7 @@ class Watcher:
             return
         self.num_steps, self._step_ended = count, True
         self.on_step()
-        now = self.memory.allocated_bytes(), self.memory.peak_allocated_bytes()
-        pairs = [*zip(now, self._last, strict=True)]
-        self._num_settled = self._num_settled + 1 if all(a <= b for a, b in pairs) else 0
-        if any(a > CLEARLY_MORE * b for a, b in pairs):
-            self._last_growth = count
-        self._last = now
+        self._settling.step_ended(count, self.memory)
         self.is_enough = self._has_seen_enough()
 
     def _has_seen_enough(self) -> bool:
@@ -242,10 +228,7 @@ class Watcher:
         waits = waits or self._held.first_was_most(self._steps_of)
         if waits and self.num_steps < MOST_STEPS_FOR_ALL_OPTIMIZERS:
             return False
-        # After the second step, which has the optimizer's state beside all else, steps grow where
-        # batches do: with lengths that grow every few steps, the next growth may come as late.
-        fewest_settled = max(1, self._last_growth - 1)
-        return self._num_settled >= fewest_settled or self.num_steps >= MOST_STEPS
+        return self._settling.is_settled or self.num_steps >= MOST_STEPS
 
     def _next_epoch(self) -> None:
         """The phase changes: a training forward pass after this would only repeat what was seen, so
@@ -268,7 +251,6 @@ class _InModule(threading.local):
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     with ExitStack() as stack:
-        # a compiled step is broken there, as it is before the update by torch's own code
         heard = _disable_dynamo(lambda optimizer, *_: watcher.stepped(optimizer))
         hook = optim.register_optimizer_step_post_hook(heard)
         stack.callback(hook.remove)

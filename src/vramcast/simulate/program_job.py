@@ -33,7 +33,7 @@ from vramcast.workload.launchers import read_line
 from vramcast.workload.world import with_rank
 
 if TYPE_CHECKING:  # it imports torch, which the simulated device must precede
-    from vramcast.programs.watching import Memory
+    from vramcast.programs.settling import Memory
 
 USED_ANOTHER_GPU = (
     "the program uses other GPUs than cuda:0: one is simulated, and the answer is what it puts on "
