@@ -62,3 +62,10 @@ def test_a_program_that_does_all_its_training_on_another_stream_is_stopped(tmp_p
         found = vramcast.predict(["python", str(program), str(10**9)], gpu="h200")
         num_steps.append(found.phases[-1].num_steps)
     assert num_steps[0] <= 4 and 11 <= num_steps[1] <= 13
+
+
+def test_a_number_cannot_be_read_while_a_graph_is_captured(tmp_path: Path) -> None:
+    text = TRAIN.replace("    step()\nfor", "    step()\n    print(x.sum().item())\nfor")
+    (program := tmp_path / "train.py").write_text(text)
+    with pytest.raises(vramcast.WorkloadError, match="not permitted when stream is capturing"):
+        vramcast.predict(["python", str(program), "3"], gpu="h200")

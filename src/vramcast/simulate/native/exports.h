@@ -233,6 +233,11 @@ void vramcast_begin_pool(int64_t pool, int64_t stream, bool of_thread) {
   private_pools.begin(pool, stream, of_thread);
 }
 void vramcast_end_pool(int64_t pool) { private_pools.end(pool); }
+void vramcast_begin_capture(int64_t stream) {
+  captured_stream = stream;
+  is_capturing = true;
+}
+void vramcast_end_capture() { is_capturing = false; }
 void vramcast_take_gemm_workspace(bool lt) { recorder.take_gemm_workspace(lt); }
 void vramcast_drop_gemm_workspaces() { recorder.drop_gemm_workspaces(); }
 // One more or one less is going on.

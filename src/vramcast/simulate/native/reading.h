@@ -23,6 +23,15 @@ struct ReadingKernel {
   ~ReadingKernel() { WorkLog::depth() -= 1; }
 };
 
+// Where a CUDA graph is captured, the stream that may not be waited for.
+static std::atomic<bool> is_capturing = false;
+static std::atomic<int64_t> captured_stream = 0;
+
+static void check_no_capture() {
+  TORCH_CHECK(!is_capturing || current_stream() != captured_stream,
+              "CUDA error: operation not permitted when stream is capturing");
+}
+
 static int32_t dtype_of_read(const at::Tensor& tensor) {
   const auto type = tensor.scalar_type();
   const bool is_usual = type == at::kHalf || type == at::kFloat || type == at::kDouble ||
@@ -55,6 +64,7 @@ static std::optional<at::Scalar> known_number(const at::Tensor& tensor) {
 // and not known, or is asked for by wrapper tensors, is read by a kernel written in Python.
 static at::Scalar read_number(DispatchKeySet keys, const at::Tensor& tensor) {
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, DispatchKey::Fake);
+  if (tensor.is_cuda()) check_no_capture();
   const bool is_plain = !below.has(DispatchKey::Python) && tensor.layout() == at::kStrided;
   if (tensor.is_cpu() && !below.has(DispatchKey::Python))
     return at::_ops::_local_scalar_dense::redispatch(below, tensor);

@@ -78,10 +78,12 @@ def _graph_class(
                 state += [torch.empty(1, dtype=torch.int64, device="cuda") for _ in range(2)]
             self._pool = tuple(pool) if pool is not None else self._pool or new_pool()
             library.vramcast_begin_pool(self._pool[1], library.vramcast_stream(), False)
+            library.vramcast_begin_capture(library.vramcast_stream())
             capturing.append(self)
             self._begin = library.vramcast_num_work()
 
         def capture_end(self) -> None:
+            library.vramcast_end_capture()
             self._end = library.vramcast_num_work()
             library.vramcast_captured_since(self._begin)
             self._graphs.num_captures += 1
