@@ -64,6 +64,19 @@ def test_a_program_that_does_all_its_training_on_another_stream_is_stopped(tmp_p
     assert num_steps[0] <= 4 and 11 <= num_steps[1] <= 13
 
 
+def test_replays_of_a_backward_pass_and_updates_outside_are_steps(tmp_path: Path) -> None:
+    """As in torch's example with a scaler."""
+    text = TRAIN.replace(
+        "with torch.cuda.graph(graph):\n    step()",
+        "with torch.cuda.graph(graph):\n    model(x).square().mean().backward()",
+    ).replace("graph.replay()", "graph.replay()\n    optimizer.step()")
+    (program := tmp_path / "train.py").write_text(text)
+    found = vramcast.predict(["python", str(program), "3"], gpu="h200")
+    assert found.phases[-1].num_steps <= 8
+    one = 2 * 2 * 4096 * 1024 * 1024
+    assert found.step is not None and one <= found.step.flops < 1.5 * one
+
+
 def test_a_number_cannot_be_read_while_a_graph_is_captured(tmp_path: Path) -> None:
     text = TRAIN.replace("    step()\nfor", "    step()\n    print(x.sum().item())\nfor")
     (program := tmp_path / "train.py").write_text(text)

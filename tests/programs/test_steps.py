@@ -24,7 +24,7 @@ BY_HAND = """
 import torch
 weights = torch.nn.Parameter(torch.randn(1024, 1024, device="cuda"))
 optimizer = torch.optim.Adam([weights])
-for _ in range(20):
+for _ in range(10**9):
     weights.grad = torch.randn_like(weights)
     optimizer.step()
 """

@@ -34,6 +34,8 @@ OWN_FOLDER = str(Path(__file__).resolve().parents[1])
 def hearing_replays(watcher: Watcher) -> Iterator[None]:
     captured: list[Any] = []
     optimizers_of = weakref.WeakKeyDictionary[Any, list[Any]]()
+    backwards_before = weakref.WeakKeyDictionary[Any, int]()  # when it was captured
+    with_backward = weakref.WeakSet[Any]()
 
     def stepped(optimizer: Any) -> None:
         if torch.cuda.is_current_stream_capturing():
@@ -42,18 +44,29 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
         is_before = bool(is_early) and not optimizers_of and _is_on_another_stream()
         watcher.is_warming_up = is_before and _may_capture(sys._getframe(1))
 
+    def capture(begin: Callable[..., None]) -> Callable[..., None]:
+        def run(graph: Any, *arguments: Any, **options: Any) -> None:
+            backwards_before[graph] = watcher.num_backwards
+            begin(graph, *arguments, **options)
+
+        return run
+
     def end_capture(graph: Any) -> None:
         optimizers_of[graph] = captured.copy()
+        if watcher.num_backwards > backwards_before[graph]:
+            with_backward.add(graph)
         captured.clear()
         watcher.is_warming_up = False
 
     def wrap(replay: Callable[[Any], None]) -> Callable[[Any], None]:
         def run(graph: Any) -> None:
             optimizers = optimizers_of.get(graph, [])
-            if optimizers:
+            if optimizers or graph in with_backward:
                 watcher.training_forward()
                 watcher.num_backwards += 1
             replay(graph)
+            if graph in with_backward:
+                watcher.after_backward()
             for optimizer in optimizers:
                 watcher.stepped(optimizer)
 
@@ -64,6 +77,7 @@ def hearing_replays(watcher: Watcher) -> Iterator[None]:
         heard = _disable_dynamo(lambda optimizer, *_: stepped(optimizer))
         hook = optim.register_optimizer_step_post_hook(heard)
         stack.callback(hook.remove)
+        stack.enter_context(replaced(graphs, "capture_begin", capture))
         stack.enter_context(replaced(graphs, "capture_end", and_then(end_capture)))
         stack.enter_context(replaced(graphs, "replay", wrap))
         yield

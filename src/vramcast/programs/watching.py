@@ -159,7 +159,7 @@ class Watcher:
         is_part = 0 < self.num_backwards == self._backwards_of.get(optimizer, 0)
         self._backwards_of[optimizer] = self.num_backwards
         if not self.num_backwards and self._step_ended:  # its gradients are made by hand
-            self._begin(PhaseName.TRAIN)
+            self.training_forward()
         self._steps_of[optimizer] = self._steps_of.get(optimizer, 0) + (not is_part)
         self._end_step(max(self._steps_of.values()))
         # of several optimizers, this may be the last one that we were waiting for

@@ -34,7 +34,7 @@ def is_recorded(function: Any) -> bool:
     return is_ours and f"triton::{function.__name__} plain" in shipped().kernels
 
 
-def _check(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+def _check_number(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
     """As Triton does before it compiles a kernel."""
     params = function.params
     if len(arguments) > len(params):
@@ -44,8 +44,13 @@ def _check(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -
     for param in params[len(arguments) :]:
         if param.name not in options and not param.has_default:
             raise TypeError(f"{function.__name__}() is launched without its argument {param.name}")
+
+
+def _check_pointers(arguments: tuple[Any, ...]) -> None:
+    """An empty tensor is a pointer to nothing, which Triton takes."""
     for number, given in enumerate(arguments):
-        if isinstance(given, torch.Tensor) and given.is_cpu and not given.is_pinned():
+        is_of_host = isinstance(given, torch.Tensor) and given.is_cpu and given.numel() > 0
+        if is_of_host and not given.is_pinned():
             raise ValueError(
                 f"Pointer argument (at {number}) cannot be accessed from Triton (cpu tensor?)"
             )
@@ -69,9 +74,10 @@ def apply(patcher: Patcher) -> None:
     def launch(
         self: Any, *arguments: Any, grid: Any = (), warmup: bool = False, **options: Any
     ) -> None:
-        _check(self, arguments, options)
+        _check_number(self, arguments, options)
         if warmup:  # it would only compile
             return
+        _check_pointers(arguments)
         if patcher.gpu.timed is None:
             library.vramcast_add_python_calls(NUM_CALLS)
         work = unless_it_fails(None, lambda: find_work(self, grid, arguments, options))
