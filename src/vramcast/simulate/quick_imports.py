@@ -33,8 +33,8 @@ Block = Callable[[], AbstractContextManager[None]]
 
 
 def _shared(block: Block) -> Block:
-    """Blocks may overlap, within each other or in several threads: the first begins what the last
-    one ends."""
+    """Of several blocks that overlap, within each other or in several threads, only the first one's
+    beginning and the last one's end do something."""
     lock, opened = threading.RLock(), list[ExitStack]()
 
     @contextmanager

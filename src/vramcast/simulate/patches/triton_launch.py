@@ -35,7 +35,7 @@ def is_recorded(function: Any) -> bool:
 
 
 def _check_number(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-    """As Triton does before it compiles a kernel."""
+    """Raises where there are too many arguments, or too few, as Triton does."""
     params = function.params
     if len(arguments) > len(params):
         raise TypeError(
@@ -47,7 +47,8 @@ def _check_number(function: Any, arguments: tuple[Any, ...], options: dict[str, 
 
 
 def _check_pointers(arguments: tuple[Any, ...]) -> None:
-    """An empty tensor is a pointer to nothing, which Triton takes."""
+    """Raises where a kernel would read the host's memory, as Triton does. It takes an empty tensor,
+    because that is a pointer to nothing."""
     for number, given in enumerate(arguments):
         is_of_host = isinstance(given, torch.Tensor) and given.is_cpu and given.numel() > 0
         if is_of_host and not given.is_pinned():
